@@ -34,17 +34,18 @@ from typing import Any
 import torch
 
 from pliant import native, turns
-from pliant.codegen import fastops, layouts
+from pliant.codegen import fastops, first_check, layouts
 from pliant.codegen.effects import cannot_repeat, is_kernel, written_by
-from pliant.codegen.failures import DRAWN, NEVER, Place, Places, drawn_from, place_of, remember, states
+from pliant.codegen.failures import DRAWN, KEPT, NEVER, Place, Places, drawn_from, place_of, remember, states
 from pliant.codegen.flow import FlowWriter, gives_views
 from pliant.codegen.versions import counted, of_results, written_slots
 from pliant.errors import InternalError
 from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS
+from pliant.graph.data_errors import leaves_a_part
 from pliant.graph.handlers import BATCH_NORM
-from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
-from pliant.graph.schema import adds, op_info
+from pliant.graph.leaving import LEAVE, MARK, MARKS, SIDE_EXITS, WAYS, Left, exit_of
+from pliant.graph.schema import op_info
 from pliant.graph.seeding import OWN, own_generator
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import Reconsider, TracedTensor
@@ -125,21 +126,24 @@ def build(
 
 
 def ways_out(trace: Any, ops: list[Any], slots: list[TracedTensor], name: str) -> tuple[list[TracedTensor], list[Any]]:
-    """(what side exits need of the graph, the operations with that in their place), each exit's `after` being made.
+    """(what side exits and marks need of the graph, the operations with that in their place), the `after` of each being made.
 
-    As for outputs: views are made outside, of their roots, and version counters of slots that were written are bumped.
+    As for outputs: views are made outside, of their roots, and version counters of slots that were written are bumped (where the graph
+    raises, `failures.bump` does that).
     """
-    if not any(op.target is LEAVE for op in ops):
+    ways = [op for op in ops if op.target in WAYS]
+    if not ways:
         return [], ops
     if any(op.target._schema.name in liveness.METADATA_WRITERS for op in ops):
-        raise Reconsider(name, "an operation changes the layout of a tensor object, and the graph has a side exit", SIDE_EXITS)
+        what = SIDE_EXITS if any(op.target is LEAVE for op in ways) else MARKS
+        raise Reconsider(name, f"an operation changes the layout of a tensor object, and the graph has {what}", what)
     kept: dict[int, TracedTensor] = {}
     out = list(ops)
     for i, op in enumerate(ops):
-        if op.target is not LEAVE:
+        if op.target not in WAYS:
             continue
-        condition, number, _, numbers = op.args
-        exit_ = trace.exits[number]
+        *condition, number, _, numbers = op.args
+        exit_ = exit_of(trace, op)
         before = ops[:i]
         tensors = list(liveness.tensors_of(exit_.values))
         steps = views.output_steps(before, tensors)
@@ -147,16 +151,17 @@ def ways_out(trace: Any, ops: list[Any], slots: list[TracedTensor], name: str) -
         by_vid = {t.vid: t for t in slots}
         needed = {t.vid: t for t in (stopped(v, steps, by_vid) for v in tensors)}
         kept |= needed
-        written = written_slots(before, slots, exit_.versions)
+        written = written_slots(before, slots, exit_.versions) if op.target is LEAVE else []
         given = list((needed | {t.vid: t for t in written}).values())
-        told = [*map(liveness.number, numbers), *(e for step in replay for e in liveness.op_numbers(step))]
+        told = [*map(liveness.number, numbers if op.target is LEAVE else ()), *(e for step in replay for e in liveness.op_numbers(step))]
         told += [e for v in exit_.values if (e := liveness.number(v)) is not None]
         symbols = list(dict.fromkeys(s for e in told for x in (e, trace.scope.simplify(e)) for s in x.symbols()))
         numbers = tuple(to_sym(trace.scope, s) for s in symbols)
         slots_ = [*given, *symbols]
-        after = Writer(f"{name}_exit{number}", trace.scope, slots_, exit_.values, [], [], replay=replay, written=written)
+        title = f"{name}_{'exit' if op.target is LEAVE else 'mark'}{number}"
+        after = Writer(title, trace.scope, slots_, exit_.values, [], [], replay=replay, written=written)
         exit_.after = after.finish(True).fn
-        out[i] = replace(op, args=(condition, number, tuple(given), numbers))
+        out[i] = replace(op, args=(*condition, number, tuple(given), numbers))
     return list(kept.values()), out
 
 
@@ -329,11 +334,11 @@ class Writer:
         writes: list[tuple[int, str]] = []
         memory = {t.storage_id for t in self.inputs}
         known: dict[int, Place] = {}
-        for op, start, stop in zip(self.ops, starts[1:], starts[2:]):
+        for n, (op, start, stop) in enumerate(zip(self.ops, starts[1:], starts[2:])):
             place = place_of(op.site, known)
             lines.update(dict.fromkeys(range(start, stop), place) if place is not None else {})
             if effects_from == NEVER or self.bumped:
-                refuses_first = not is_kernel(op.target) and not op_info(op.target).custom and not adds(op)  # as ATen does
+                refuses_first = not is_kernel(op.target) and not op_info(op.target).custom and not leaves_a_part(self.ops, n)  # as ATen
                 done = stop if refuses_first else start
                 if effects_from == NEVER and cannot_repeat(op, memory):
                     effects_from = done
@@ -510,7 +515,7 @@ class Writer:
             return self.external(op)
         if is_kernel(target):
             return self.launch(op)
-        if target is LEAVE:
+        if target in WAYS:
             return self.leave(op)
         outs = list(liveness.leaves(op.outs))
         if target is UNSAFE_VIEW and outs[0].vid not in self.output_vids:
@@ -541,11 +546,13 @@ class Writer:
         return f"_{name}({', '.join(self.text(v, reads) for operands in (*op.args, writer.late) for v in operands)})"
 
     def leave(self, op: Any) -> Step:
-        """The program is left where the condition is false."""
-        condition, number, values, numbers = op.args
+        """The program is left where the condition is false; a mark is noted, should it raise."""
+        *condition, number, values, numbers = op.args
         reads: set[str] = set()
         texts = [self.text(v, reads) for v in (*values, *numbers)]
-        test = self.text(condition, reads)
+        if op.target is MARK:
+            return Step([*self.take_pending(), f"{KEPT} = {number}, {tuple_text(texts)}"], reads, dispatches=False)
+        test = self.text(condition[0], reads)
         self.globals["_Left"] = Left
         return Step([*self.take_pending(), f"if not {test}: raise _Left({number}, {tuple_text(texts)})"], reads, dispatches=False)
 
@@ -588,7 +595,7 @@ class Writer:
         self.globals[name] = op.target.launcher
         reads: set[str] = set()
         texts = [self.text(v, reads) for v in op.args]
-        return Step([*self.take_pending(), f"{name}({', '.join(texts)})"], reads, dispatches=False)
+        return Step([*self.take_pending(), *first_check.told(self, op, f"{name}({', '.join(texts)})", reads)], reads, dispatches=False)
 
     def external(self, op: Any) -> Step:
         """The call of what somebody else runs, which gives a tuple."""

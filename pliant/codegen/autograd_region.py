@@ -20,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pliant import turns
-from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text
+from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, ways_out
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
 from pliant.codegen.nodes import KEEP_GRAPH, Part, node_of, refuse_spent, spend, spending
@@ -315,11 +315,11 @@ class AutogradRegion:
         stand_ins = {t.vid: stand_in(t) for t in self.plan.rebased}
         inputs = [stand_ins.get(t.vid, t) if isinstance(t, TracedTensor) else t for t in self.plan.inputs]
         copies = [op for t in self.plan.rebased for op in copy_of(t, stand_ins[t.vid])]
-        ops = copies + self.plan.forward_ops
+        noted, ops = ways_out(self.plan.trace, copies + self.plan.forward_ops, list(liveness.tensors_of(inputs)), f"{self.name}_forward")
         values = [*self.plan.heads, *self.plan.exports, *self.full.reads, *self.full.symbols]
         later = {name for names in liveness.binders(self.full.ops).values() for name in names}
         checks = [c for c in self.scope.asserts if not any(s.name in later for s in c.expr.symbols())]
-        p = Program(f"{self.name}_forward", self.scope, inputs, values, ops, asserts=[c.expr for c in checks], closed=False)
+        p = Program(f"{self.name}_forward", self.scope, inputs, [*values, *noted], ops, asserts=[c.expr for c in checks], closed=False)
         p = pipeline.run(p, (pipeline.DCE,))
         written = written_slots(p.steps, liveness.tensors_of(inputs))
         p = (self.lower or pipeline.call_aten)(p)

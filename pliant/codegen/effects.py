@@ -7,14 +7,14 @@ from typing import Any
 from pliant.codegen.failures import drawn_from
 from pliant.graph import growing
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.leaving import LEAVE
+from pliant.graph.leaving import WAYS
 from pliant.graph.schema import KNOWN
 from pliant.graph.seeding import OF_STATES
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.program import ExternalCall, is_aten
 
-OWN = FLOWS | growing.READERS | {LEAVE, *OF_STATES}
+OWN = FLOWS | growing.READERS | WAYS | {*OF_STATES}
 """Operations of pliant's own that write nothing of others."""
 
 

@@ -24,6 +24,8 @@ from pliant.graph.python_random import NUMPYS, draws_from_numpy, draws_from_pyth
 NEVER = 1 << 30
 DRAWN = "_drawn"
 """The variable of a generated program that holds the state of the generators from before its first draw."""
+KEPT = "_kept"
+"""That which holds the last mark that the run has passed (`graph/leaving.py`): its number, and what its effects need."""
 GENERATORS: tuple[tuple[Callable[[Any], bool], Callable[[], Any], Callable[[Any], Any]], ...] = (
     (lambda op: True, torch.random.get_rng_state, torch.random.set_rng_state),
     (draws_from_python, random.getstate, random.setstate),
@@ -99,9 +101,15 @@ def where(e: BaseException) -> tuple[Place | None, bool, TracebackType | None]:
     return place, clean and known, below
 
 
-def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> None:
-    """`e` came out of a graph, and is about to be raised again. `again(e, handled)` leaves if the frame can run anew; else it stays."""
+def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> tuple[int, tuple] | None:
+    """`e` came out of a graph, and is about to be raised again. `again(e, handled)` leaves if the frame can run anew; else it stays.
+
+    Returns the mark whose effects are to be done before that, if there is one."""
     place, clean, below = where(e)
+    kept = kept_in(e.__traceback__)
+    first = e.__context__
+    if first is not None and first.__traceback__ is not None and first.__traceback__.tb_frame.f_code.co_filename in PLACES:
+        e.__context__ = first.__context__  # native code had failed, and was asked in which check (`first_check.py`)
     if clean:
         draw_anew(e.__traceback__)
         again(e, place is None or place.handled)
@@ -110,6 +118,17 @@ def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> No
         for file, name, line in reversed(place.calls):
             below = TracebackType(below, shown(file, name), -1, line)
         e.__traceback__ = below
+    return kept
+
+
+def kept_in(tb: TracebackType | None) -> tuple[int, tuple] | None:
+    """The last mark that the graph has passed."""
+    found = None
+    while tb is not None:
+        if tb.tb_frame.f_code.co_filename in PLACES:
+            found = tb.tb_frame.f_locals.get(KEPT, found)
+        tb = tb.tb_next
+    return found
 
 
 def bump(tb: TracebackType | None) -> None:

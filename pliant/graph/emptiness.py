@@ -89,9 +89,13 @@ def pooled(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
-    """Stand-ins are compared with a range, which keeps their strides; eager fills a new row-major tensor."""
+    """Stand-ins are compared with a range, which keeps their strides, and nobody looks whether a class is in it; eager looks, and fills a
+    new row-major tensor."""
     bound = dict(zip(("tensor", "num_classes"), args)) | kwargs
-    x = bound.get("tensor", bound.get("input"))
+    x, n = bound.get("tensor", bound.get("input")), bound.get("num_classes", -1)
+    if type(x) is TracedTensor and x.dtype is torch.int64 and x.device.type == "cpu" and type(n) in (int, torch.SymInt) and n > 0:
+        x = torch.arange(n).gather(0, x.reshape(-1)).reshape(x.shape)
+        args, kwargs = (x, n), {}
     out = fn(*args, **kwargs)
     return out.contiguous() if type(x) is TracedTensor and type(out) is TracedTensor and not out.dense else out
 

@@ -3,6 +3,9 @@
 `leave(condition, number, values, numbers)` stands where the program branches on data. It has an effect, so what writes memory of others,
 draws random numbers or may raise stays on its side of it; what is pure may move across it. `values` are the tensors that the other
 side of the branch needs, `numbers` the symbols.
+
+`mark(number, values, numbers)` stands before what may raise in a run that has written to memory of others by then, so that the frame cannot
+run anew. It notes what the effects that the program had by then need of the graph: should the graph raise behind it, these are done first.
 """
 
 from __future__ import annotations
@@ -20,9 +23,14 @@ from pliant.symbolic.expr import Expr
 SIDE_EXITS = "side exits"
 GRADIENTS = "side exits while gradients are recorded"
 """What an earlier capture of this code has refused where its graph cannot be left half way, at all or in that grad mode."""
+MARKS = "marks of what was done before the graph may raise"
 LIBRARY = torch.library.Library("pliant", "FRAGMENT")
 LIBRARY.define("leave(Scalar condition, int number, Tensor[] values, Scalar[] numbers) -> ()")
 LEAVE: Any = torch.ops.pliant.leave.default
+LIBRARY.define("mark(int number, Tensor[] values, Scalar[] numbers) -> ()")
+MARK: Any = torch.ops.pliant.mark.default
+WAYS = frozenset((LEAVE, MARK))
+"""Behind these the program may go on elsewhere: their last three arguments are a number, tensors and symbols."""
 
 
 class Left(BaseException):
@@ -36,7 +44,7 @@ class Elsewhere(Exception):
 
 @dataclass(slots=True, eq=False)
 class Exit:
-    """One way out of a trace. `values` are what the other side needs of the graph: traced tensors and symbolic numbers.
+    """One way out of a trace, or a mark. `values` are what the other side needs of the graph: traced tensors and symbolic numbers.
 
     `after(*values, *numbers of the operation)` gives these, once the graph has been left; codegen makes it. `way` is jit's: how to go on.
     `versions`: how often the inputs of the trace had been written to by then, by `vid`.
@@ -55,11 +63,29 @@ def leave(trace: Any, condition: Expr, values: list[Any], way: Any, site: Any) -
     What was asserted so far has to be checked before, so the operation reads the symbols of that, too.
     """
     number, scope = len(trace.exits), trace.scope
-    wanted = [*values, *(s for t in values if type(t) is TracedTensor for s in (*t.sizes, *t.strides, t.offset))]
-    told = [v.node.expr for v in wanted if isinstance(v, SYMS)] + [check.expr for check in scope.asserts]
-    symbols = dict.fromkeys(s for e in told for s in e.symbols())
     versions = {t.vid: t._version for t in trace.inputs if not t.is_inference()}
     trace.exits.append(Exit(values, way, versions=versions))
+    operands = needs(trace, values, [check.expr for check in scope.asserts])
+    trace.ops.append(Op(LEAVE, (to_sym(scope, condition), number, *operands), {}, [], None, site, -1))
+
+
+def mark(trace: Any, n: int, values: list[Any], way: Any, site: Any) -> None:
+    """Record, before operation `n`, what is to be done first should the graph raise from there on."""
+    op = Op(MARK, (len(trace.marks), *needs(trace, values, [])), {}, [], None, site, -1)
+    trace.marks.append(Exit(values, way))
+    trace.ops.insert(n, op)
+
+
+def needs(trace: Any, values: list[Any], more: list[Expr]) -> tuple[tuple, tuple]:
+    """The tensors among these values, and the symbols in them, in their sizes and in `more`."""
+    wanted = [*values, *(s for t in values if type(t) is TracedTensor for s in (*t.sizes, *t.strides, t.offset))]
+    told = [v.node.expr for v in wanted if isinstance(v, SYMS)] + more
+    symbols = dict.fromkeys(s for e in told for s in e.symbols())
     tensors = tuple({v.vid: v for v in values if type(v) is TracedTensor}.values())
-    numbers = tuple(to_sym(scope, s) for s in symbols)
-    trace.ops.append(Op(LEAVE, (to_sym(scope, condition), number, tensors, numbers), {}, [], None, site, -1))
+    return tensors, tuple(to_sym(trace.scope, s) for s in symbols)
+
+
+def exit_of(trace: Any, op: Any) -> Exit:
+    """The way out, or the mark, that an operation of `WAYS` stands for."""
+    found: Exit = (trace.marks if op.target is MARK else trace.exits)[op.args[-3]]
+    return found

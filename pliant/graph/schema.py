@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from pliant.graph.operators import Column, overloads
+from pliant.graph.operators import Column
 from pliant.graph.traced import TracedTensor, tensors_of
 
 T = TypeVar("T")
@@ -34,10 +34,6 @@ class OpInfo:
 
 KNOWN = ("aten::", "prims::", "pliant::dynamic_linear", "pliant::int8_mm", "pliant::lstm")
 """What the names of operators begin with whose schema and row say all that they do."""
-ADDING = frozenset(overloads((
-    "index_add_", "scatter_add_", "scatter_reduce_", "index_reduce_", "index_put_", "_index_put_impl_", "put_", "masked_scatter_",
-)))  # fmt: skip
-"""They write while they look at one index after another, and raise half way: done again, they would go on from what they have done."""
 UNDECLARED_VIEWS = Column("view_of")
 """Results that share memory although the schema does not say so."""
 UNDECLARED_VIEWS.update({torch.ops.aten._unsafe_view.default: "self", torch.ops.aten._reshape_alias.default: "self"})
@@ -97,12 +93,3 @@ def written(op: Any) -> list[TracedTensor]:
     """The tensors whose memory an operation writes."""
     info = op_info(op.target)
     return tensors_of([argument(info, op.args, op.kwargs, name) for name in info.writes]) if info.writes else []
-
-
-def adds(op: Any) -> bool:
-    """Whether an operation that raises may have written a part, and would make another result if it were done again."""
-    if op.target not in ADDING:
-        return False
-    if "put_" in op.target._schema.name:
-        return (op.kwargs["accumulate"] if "accumulate" in op.kwargs else op.args[3] if len(op.args) > 3 else False) is not False
-    return True

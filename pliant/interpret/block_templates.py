@@ -141,7 +141,7 @@ def counts(world: World) -> tuple:
         len(world.global_writes), len(world.cell_writes), sum(map(len, world.keys.values())), world.bound_here, id(world.subclasses),
         len(trace.leaves), len(trace.masks), len(trace.items), trace.recalled, len(trace.journal), trace.next_unbacked,
         len(trace.freed), len(trace.of_inference), trace.lazy_bits, trace.hooked, len(vm.late_texts) if vm.late_texts is not None else -1,
-        engine.global_state(), globalstate.function_modes(), vm.exc, vm.asking, len(trace.exits), len(trace.scope.taken),
+        engine.global_state(), globalstate.function_modes(), vm.exc, vm.asking, len(trace.exits), len(trace.marks), len(trace.scope.taken),
         len(vm.loop_codes),
     )  # fmt: skip
 

@@ -36,7 +36,7 @@ from pliant.graph.record import PENDING, Op, TorchOp
 from pliant.graph.traced import ABOVE_KERNELS, TracedTensor, copied, make, tensors_of
 from pliant.guards import source as S
 from pliant.guards.guard import Guard, Site
-from pliant.interpret import globalstate, shadows
+from pliant.interpret import globalstate, late_errors, shadows
 from pliant.interpret.block_templates import (
     MOST,
     PLAIN,
@@ -80,7 +80,7 @@ def block_call(module: Any, forward: Any, args: tuple, kwargs: dict) -> Any:
             if vm.frames_made < vm.break_serial <= vm.frames_made + t.frames:
                 continue  # the break that this attempt is for lies in there
             replay = Replay(world, t, module)
-            if t.state == state and replay.fits(args, kwargs):
+            if t.state == state and replay.fits(args, kwargs) and late_errors.may_replay(world.trace, t.ops):
                 blocks.replayed += 1
                 return replay.record()
     n = blocks.number(module)

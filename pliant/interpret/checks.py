@@ -17,6 +17,7 @@ from pliant.graph.symclasses import quiet
 from pliant.graph.symnode import SYMS, truth
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Site
+from pliant.interpret.late_errors import is_dirty
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, current_site, vm
 from pliant.interpret.types.tensors import item
@@ -37,7 +38,7 @@ def check(fn: Any, error: type[Exception]) -> Any:
         cond = args[0] if args else kw.get("cond")
         message = args[1] if len(args) > 1 else kw.get("message")
         if type(cond) is torch.SymBool and cond.node.expr.const is None:
-            if vm.scope.assume(cond.node.expr, current_site(), words(message), error):
+            if vm.scope.assume(cond.node.expr, current_site(), words(message) or words_behind_write(message), error):
                 return
             cond = False
         fn(cond, *args[1:], **{k: v for k, v in kw.items() if k != "cond"})
@@ -73,6 +74,21 @@ def words(message: Any) -> str:
         scope.rollback(token)
         return ""
     return text if type(text) is str else ""
+
+
+NO_MESSAGE = (
+    "Expected cond to be True, but got False. (Could this error message be improved? "
+    "If so, please report an enhancement request to PyTorch.)"
+)
+
+
+def words_behind_write(message: Any) -> str:
+    """The words where CPython cannot be asked for them. Raises Break where only the run makes them."""
+    if not is_dirty(vm.trace, len(vm.trace.ops)):
+        return ""
+    if message is not None and not vm.config.fullgraph:
+        raise Break("PL0041", "an assertion behind a write, whose words the run makes")
+    return NO_MESSAGE if message is None else ""
 
 
 # lines that raise ------------------------------------------------------------------------------------------------

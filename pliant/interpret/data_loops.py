@@ -25,7 +25,7 @@ from pliant.graph.originals import torch
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, to_sym, truth
 from pliant.graph.traced import TracedTensor, tensors_of
-from pliant.interpret import globalstate
+from pliant.interpret import globalstate, late_errors
 from pliant.interpret.calls import graph_call
 from pliant.interpret.capture import UNSET
 from pliant.interpret.carried_values import alike, apart, equal, flat, is_new, join, merged, parts, rebuilt, tensor
@@ -362,7 +362,9 @@ class Whole:
         late = frozenset(self.params[slot].vid for slot in self.late if type(self.params.get(slot)) is TracedTensor)
         flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before), late=late)
         carried = [*[parts(self.first[slot]) for slot in self.params], *self.memory.initial()]
+        n = len(vm.trace.ops)
         record_flow(vm.trace, flow, carried, [*outs, *written], binds, current_site())
+        late_errors.check(vm.trace, n, vm.frame)
         self.memory.put_back(written)
         self.stand_behind(leave[0], results)
 

@@ -20,8 +20,16 @@ from pliant.native import unwritten
 
 def effects_of(world: World) -> list[Effect]:
     """Everything that the program wrote to the outside, to be replayed after the graph."""
-    out: list[Effect] = []
     written: list[Shadow] = []
+    out = written_so_far(world, written)
+    keep_apart(world, written)
+    keep_changed_apart(world)
+    return out
+
+
+def written_so_far(world: World, written: list[Shadow]) -> list[Effect]:
+    """The same, of a capture that goes on; the containers among that are added to `written`."""
+    out: list[Effect] = []
     for h in list(world.shadows.values()):
         n = len(out)
         DIFFERENCES[base_of(h.copy)](world, h, out)
@@ -48,8 +56,6 @@ def effects_of(world: World) -> list[Effect]:
     out += tracebacks.effects()
     for fn, args, kwargs in world.calls:
         out.append(Effect("call", fn, (args, kwargs)))
-    keep_apart(world, written)
-    keep_changed_apart(world)
     return out
 
 

@@ -19,7 +19,7 @@ from pliant.graph.originals import torch
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, expr_of
 from pliant.graph.traced import TracedTensor, tensors_of
-from pliant.interpret import in_torch, policy
+from pliant.interpret import in_torch, late_errors, policy
 from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.carried_values import alike, equal, is_new, join, merged
 from pliant.interpret.effects import effects_of
@@ -156,7 +156,9 @@ class Region:
             vm.differentiates = inside
 
         def record() -> None:
+            n = len(vm.trace.ops)
             record_flow(vm.trace, Flow([], block), [], results, binds, current_site())
+            late_errors.check(vm.trace, n, vm.frame)
 
         if inside:  # the branch around it goes through this one, too
             record()
@@ -212,7 +214,9 @@ class Region:
         sizes = frozenset(vm.trace.flow_sizes - self.before)
         held = [p if type(p) is TracedTensor else number_of(p) for p in params]
         flow = Flow(held, block, entry if isinstance(entry.end, Branch) or not entry.end.again or entry.ops else None, sizes)
+        n = len(vm.trace.ops)
         record_flow(vm.trace, flow, first, results, binds, current_site())
+        late_errors.check(vm.trace, n, vm.frame)
         return pytree.tree_unflatten(list(out), spec)
 
     def results(self, leave: list[Leave]) -> tuple[Any, list[Any], list[Bind]]:

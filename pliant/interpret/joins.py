@@ -17,6 +17,7 @@ from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, to_sym
 from pliant.graph.traced import TracedTensor
+from pliant.interpret import late_errors
 from pliant.interpret.capture import UNSET
 from pliant.interpret.carried_values import equal, flat, is_new, merged, parts, rebuilt
 from pliant.interpret.code_shapes import Key, Sides, Stopped, is_cell, of_while, sides_of
@@ -118,7 +119,9 @@ class Join:
             known = type(v) in SYMS and v.node.expr.backed  # before the graph runs: no exit
             counts = vm.make_exit is not None and not known and not of_while(self.f.decoded, self.f.pc - 1)
             counter = vm.history.counter_at(site) if counts else None
+            n = len(vm.trace.ops)
             record_flow(vm.trace, Flow([], block, counter=counter), [], outs, binds, site)
+            late_errors.check(vm.trace, n, vm.frame)
         results_now = dict(zip(results, outs if made is None else made, strict=True))
         self.stand_behind(ends[0], results_now)
         vm.world.calls += self.calls
@@ -150,12 +153,13 @@ class Join:
         calls = vm.world.calls
         n = len(calls)
         around, vm.journal = vm.journal, []
+        told_around, vm.told = vm.told, n
         stored: dict[Any, Any] = {}
         try:
             with contextlib.suppress(Stopped):
                 returned = vm.run(g)
         finally:
-            journal, vm.journal = vm.journal, around
+            journal, vm.journal, vm.told = vm.journal, around, told_around
             stored = self.undo(journal)
             for held, was in self.lists:
                 items.append(list(held))

@@ -1,7 +1,9 @@
-"""Operations that may raise only when the graph runs, behind a write to memory of others: they end the graph where a handler waits.
+"""Operations that may raise only when the graph runs, behind a write to memory of others.
 
 A graph that raises runs again in CPython if nothing had been written by then (`codegen/failures.py`): handlers, effects and words are
-eager's. Behind a write that cannot be done twice the exception would leave the frame, and the program's own handler would not see it.
+eager's. Behind a write that cannot be done twice the exception leaves the frame. Where a handler of the program waits, the graph ends
+before. Else a mark stands there in the graph (`graph/leaving.py: MARK`): what the program has printed and stored by then is printed
+as a function, which emitted code calls before it lets the exception go on. There is none where nothing was done since the last one.
 """
 
 from __future__ import annotations
@@ -9,50 +11,169 @@ from __future__ import annotations
 import builtins
 import os
 import sysconfig
+from collections.abc import Iterator
 from types import MethodType
 from typing import Any
 
+from torch import Tag
+
 from pliant.bytecode import kinds as K
-from pliant.graph.handlers import has_written, is_written
-from pliant.graph.operators import overloads
-from pliant.graph.schema import ADDING, adds
+from pliant.graph.control_flow import FLOWS
+from pliant.graph.data_errors import RAISING, leaves_a_part, may_raise, of_others, sized_by_data
+from pliant.graph.handlers import is_written
+from pliant.graph.leaving import MARK, exit_of, mark
+from pliant.graph.operands import number
+from pliant.graph.schema import written
 from pliant.graph.traced import TracedTensor
-from pliant.interpret.state import Break, vm
-from pliant.symbolic import ops
-
-RAISING = ADDING | frozenset(overloads((
-    "index", "index_select", "gather", "embedding", "take", "index_put", "scatter", "scatter_add", "scatter_reduce", "index_add",
-    "index_copy", "index_fill", "index_copy_", "index_fill_", "scatter_", "masked_scatter", "masked_scatter_", "put", "nll_loss_forward",
-    "nll_loss2d_forward", "_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "linalg_eig", "repeat_interleave", "bincount", "one_hot",
-    "multinomial", "bernoulli", "bernoulli_", "floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_",
-)))  # fmt: skip
-"""What they are given may be wrong, and only the run can tell."""
-
+from pliant.interpret import globalstate
+from pliant.interpret.capture import Capture, Effect, Return
+from pliant.interpret.effects import written_so_far
+from pliant.interpret.state import Break, current_site, vm
 
 LIBRARIES = tuple({sysconfig.get_paths()[p] + os.sep for p in ("stdlib", "purelib", "platlib")})
 
 
 def check(trace: Any, n: int, f: Any) -> None:
-    """Raises Break if one of the operations from the `n`-th on may raise when it is too late, where the program of frame `f` would see."""
+    """What the operations from the `n`-th on may raise when the frame cannot run anew: Raises Break where the program of frame `f` would
+    see that; else it is noted what was done before."""
     for i in range(n, len(trace.ops)):
         op = trace.ops[i]
-        if op.target not in RAISING and not may_be_negative(op) or not caught(f):
+        if not raises(op) and not op.binds or not (is_dirty(trace, i) or is_written(trace, op) and leaves_a_part(trace.ops, i)):
             continue
-        if has_written(trace, i) or (adds(op) and is_written(trace, op)):
+        if raises(op) and (caught_from_others(f) if of_others(op.target) else caught(f)):
             raise Break("PL0041", f"{op.target._schema.name} may raise inside a try block, behind a write")
+        note(trace, n)
+        return
 
 
-def may_be_negative(op: Any) -> bool:
-    """Whether the operation makes a tensor of a size that only the run knows, which may be less than 0."""
-    made = op.outs[0] if op.outs else None
-    sizes = [n.node for n in made.sizes if type(n) is not int] if type(made) is TracedTensor else ()
-    return any([not n.expr.backed and not n.scope.known_true(ops.ge(n.expr, 0)) for n in sizes])
+def raises(op: Any) -> bool:
+    """Whether the operation may raise when it runs."""
+    if op.target in FLOWS:
+        return any([b.asserts or any(map(raises, b.ops)) for b in op.flow.blocks()])
+    return may_raise(op) or sized_by_data(op)
 
 
-def before_assertion(error: type[Exception]) -> None:
-    """Raises Break where the program would handle an assertion that fails, and it may fail when it is too late."""
-    if vm.frame is not None and caught(vm.frame, (error,)) and has_written(vm.trace):
+def is_dirty(trace: Any, n: int) -> bool:
+    """Whether the frame could not run again from its beginning behind the first `n` operations. Each is looked at once."""
+    at, looked, latest = trace.first_write
+    ops = trace.ops
+    if looked > len(ops) or looked and ops[looked - 1] is not latest:  # some were taken back
+        at, looked = None, 0
+    while at is None and looked < len(ops):
+        at = looked if is_written(trace, ops[looked]) else None
+        looked += 1
+    trace.first_write = at, looked, ops[looked - 1] if looked else None
+    return at is not None and at < n
+
+
+# -- what was done before -------------------------------------------------------------------------------------------------------------
+def note(trace: Any, n: int) -> None:
+    """Note, before operation `n`, what the program has done so far, if it has done more than was noted before."""
+    at, last = last_mark(trace, n)
+    way = so_far(None if last is None else last.way)
+    if way is not None and (last is None or way is not last.way or rewritten(trace, at, n, last)):
+        mark(trace, n, way.values, way, current_site())
+
+
+def may_replay(trace: Any, block: list[Any]) -> bool:
+    """Whether these operations of an earlier call may be recorded again, as they are: nothing would have to be noted before one of them."""
+    if vm.make_behind is None or not any([raises(op) or op.binds for op in block]):
+        return True
+    if not is_dirty(trace, len(trace.ops)) and not any([is_written(trace, op) for op in block]):
+        return True
+    if caught(vm.frame):
+        return False
+    _, last = last_mark(trace, len(trace.ops))
+    known = None if last is None else last.way
+    try:
+        return so_far(known) in (None, known)
+    except Break:
+        return False
+
+
+def so_far(last: Any) -> Any:
+    """What jit makes of the effects so far, `last` if that is the same. None: there are none. Raises Break where they cannot be noted."""
+    if vm.make_behind is None or vm.rehearsing:
+        return None
+    world = vm.world
+    effects = written_so_far(world, []) + settings_that_stay(vm.frame)
+    if not effects and last is None:
+        return None
+    try:
+        with vm.trace.paused():
+            return vm.make_behind(Capture(world.code, vm.trace, world, [], effects, Return(None)), last)
+    except Break:
+        if vm.config.fullgraph or world.error_on_break:  # rather an exception without them than none of the program
+            return None
+        raise
+
+
+def last_mark(trace: Any, n: int) -> tuple[int, Any]:
+    """(where, the last mark before operation `n`), or (-1, None)."""
+    if trace.marks:
+        for i in range(n - 1, -1, -1):
+            if trace.ops[i].target is MARK:
+                return i, exit_of(trace, trace.ops[i])
+    return -1, None
+
+
+def rewritten(trace: Any, at: int, n: int, last: Any) -> bool:
+    """Whether something that a mark holds was written to since."""
+    memory = {t.storage_id for t in last.values if type(t) is TracedTensor}
+    return bool(memory) and any([t.storage_id in memory for op in trace.ops[at:n] for t in written(op)])
+
+
+def put_back_grad(scope: Any, now: dict[str, Any]) -> dict[str, Any]:
+    return {"grad mode": scope.prev}
+
+
+def put_back_autocast(scope: Any, now: dict[str, Any]) -> dict[str, Any]:
+    device, own = scope.device, {"autocast cache": scope.prev_cache_enabled, "autocast nesting": now["autocast nesting"] - 1}
+    return own | {f"autocast {device}": scope.prev, f"autocast dtype {device}": scope.prev_fastdtype}
+
+
+SCOPES = {"no_grad": put_back_grad, "enable_grad": put_back_grad, "set_grad_enabled": put_back_grad, "autocast": put_back_autocast}
+"""What of the settings each context manager of PyTorch's puts back when it is left; of others, all is as it was for the frame."""
+
+
+def settings_that_stay(f: Any) -> list[Effect]:
+    """Settings of torch as an exception leaves them on its way out of frame `f`: those that are not as they were when it was entered,
+    which for a frame that was resumed may be inside of a context manager that has been left since."""
+    before, state = vm.world.entry_state, globalstate.save()
+    for leave in managers(f):
+        put_back = SCOPES.get(type(leave.__self__).__name__)
+        if put_back is None:
+            return []
+        state.update(put_back(leave.__self__, state))
+    return [Effect("global_state", put, (state[name],)) for name, (_, put) in globalstate.ROWS.items() if state[name] != before[name]]
+
+
+def managers(f: Any) -> list[Any]:
+    """The `__exit__` of PyTorch's context managers that an exception raised now would pass."""
+    return [leave for _, _, _, leave in handlers(f) if leave is not None and of_torch(leave)]
+
+
+# -- assertions -----------------------------------------------------------------------------------------------------------------------
+def before_assertion(error: type[Exception], asked: Any) -> None:
+    """Raises Break where an assertion may fail when it is too late: the program would handle that, or has done something since the run
+    could check it, which is as soon as its numbers are known."""
+    trace = vm.trace
+    if vm.frame is None or not is_dirty(trace, len(trace.ops)):
+        return
+    if caught(vm.frame, (error,)):
         raise Break("PL0041", f"{error.__name__} may be raised inside a try block, behind a write")
+    if vm.make_behind is None or vm.config.fullgraph or vm.world.error_on_break:
+        return
+    names = {s.name for s in asked.symbols() if not s.info.backed}
+    at = next((i for i in range(len(trace.ops) - 1, -1, -1) if any([number(b.symbol).name in names for b in trace.ops[i].binds])), -1)
+    if not is_dirty(trace, at + 1):
+        return  # the frame runs anew
+    last = last_mark(trace, at + 1)[1]
+    if any([is_written(trace, op) or Tag.nondeterministic_seeded in op.target.tags for op in trace.ops[at + 1 :]]):
+        raise Break("PL0041", f"{error.__name__} may be raised behind a write that comes after the number")
+    known = None if last is None else last.way
+    if so_far(known) not in (None, known):
+        raise Break("PL0041", f"{error.__name__} may be raised behind what was done after the number was known")
 
 
 def possible(trace: Any) -> bool:
@@ -60,9 +181,15 @@ def possible(trace: Any) -> bool:
     return bool(trace.scope.asserts) or any([op.target in RAISING for op in trace.ops])
 
 
-def caught(f: Any, errors: tuple[type[Exception], ...] = (IndexError, RuntimeError)) -> bool:
-    """Whether an exception raised now, of one of `errors`, meets an `except` that takes it; in the program's own code also a `finally`, or
-    a context manager other than PyTorch's. (Those of libraries put back settings, mostly, and each operation below would end a graph.)"""
+ANYTHING = (Exception,)
+"""What an operator of others may raise."""
+NEVER_RAISED = (ImportError, StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, SystemExit)
+"""Of these, what none does, as handlers go: libraries try imports."""
+
+
+# -- handlers -------------------------------------------------------------------------------------------------------------------------
+def handlers(f: Any) -> Iterator[tuple[Any, int, bool, Any]]:
+    """What an exception raised now would come by: (frame, first instruction, whether it is one, the `__exit__` that it calls or None)."""
     while f is not None:
         i = f.pc - 1
         d = f.decoded
@@ -71,13 +198,29 @@ def caught(f: Any, errors: tuple[type[Exception], ...] = (IndexError, RuntimeErr
             if entry is None:
                 break
             i, depth = entry
-            if d.kinds[i] is not K.PUSH_EXC_INFO or d.kinds[i + 1] is K.EXIT and of_torch(f.stack[depth - 1]):
-                continue
-            taken = takes(f, i + 1, errors)
-            if taken or taken is None and not f.code.co_filename.startswith(LIBRARIES):
-                return True
+            is_handler = d.kinds[i] is K.PUSH_EXC_INFO
+            yield f, i, is_handler, f.stack[depth - 1] if is_handler and d.kinds[i + 1] is K.EXIT else None
         f = f.parent
+
+
+def caught(f: Any, errors: tuple[type[Exception], ...] = (IndexError, RuntimeError)) -> bool:
+    """Whether an exception raised now, of one of `errors`, meets an `except` that takes it; in the program's own code also a `finally`, or
+    a context manager other than PyTorch's. (Those of libraries put back settings, mostly, and each operation below would end a graph.)"""
+    for frame, i, is_handler, leave in handlers(f):
+        if not is_handler or leave is not None and of_torch(leave):
+            continue
+        taken = takes(frame, i + 1, errors)
+        if taken or taken is None and not frame.code.co_filename.startswith(LIBRARIES):
+            return True
     return False
+
+
+def caught_from_others(f: Any) -> bool:
+    """The same of whatever an operator of others may raise. Where the program asks for no breaks, only of an `except`."""
+    no_breaks = vm.config.fullgraph or vm.world.error_on_break
+    if not no_breaks:
+        return caught(f, ANYTHING)
+    return any([takes(frame, i + 1, ANYTHING) for frame, i, is_handler, _ in handlers(f) if is_handler])
 
 
 def takes(f: Any, i: int, errors: tuple[type[Exception], ...]) -> bool | None:
@@ -97,6 +240,8 @@ def takes(f: Any, i: int, errors: tuple[type[Exception], ...]) -> bool | None:
         for name in names:
             cls = f.globals.get(name, vars(builtins).get(name))
             if not isinstance(cls, type) or any([issubclass(e, cls) for e in errors]):
+                return True
+            if errors is ANYTHING and not issubclass(cls, NEVER_RAISED):
                 return True
         i = d.ins[i + 1][1]
     return False

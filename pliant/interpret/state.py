@@ -112,6 +112,8 @@ class Session:
     history: Any = None
     config: Any = None
     make_exit: Any = None  # what jit makes of a branch's other side, as things are (`exits.py`); None: each branch on data ends the graph
+    make_behind: Any = None  # what jit makes of the effects so far, should the graph raise (`late_errors.py`); None: nothing is noted
+    told: int = 0  # how many calls waited for the end of the graph before the side of a branch that is being tried
     refused: frozenset[str] | set[str] = frozenset()  # what an earlier capture of this code found out to be too much
     # where the interpreter stands
     frame: Any = None

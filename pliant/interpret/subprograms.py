@@ -109,6 +109,12 @@ def explore(run: Callable[[], Leave], most: int = WAYS, gradients: bool = False,
     return ways
 
 
+def nothing_done(capture: Any, last: Any) -> None:
+    """What is noted on a way before something that may raise too late. Raises Break where the way has done anything by then."""
+    if vm.journal or len(vm.world.calls) > vm.told:
+        raise Break("PL0041", "an operation that may raise, behind a write and what a side of a branch has done")
+
+
 def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: bool, carried: Container[int]) -> Way:
     """One run, its decisions those of the script, then True. The trace and the scope are as before, but for what is from outside."""
     trace, scope, world = vm.trace, vm.scope, vm.world
@@ -121,6 +127,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
     first = trace.next_vid
     vm.frames_made = ELSEWHERE
     make_exit, vm.make_exit = vm.make_exit, None  # a way begins at each branch, and none leaves the graph
+    make_behind, vm.make_behind = vm.make_behind, vm.make_behind and nothing_done  # what may raise in it is looked at as an operation
 
     def answer(c: Expr, site: Any) -> bool:
         i = len(way.decisions)
@@ -149,7 +156,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
         raise Open(f"it raises {type(e).__name__}: {e}") from None
     finally:
         scope.oracle = oracle
-        vm.make_exit = make_exit
+        vm.make_exit, vm.make_behind = make_exit, make_behind
         vm.pending = None
         vm.frames_made, vm.depth, vm.exc, vm.asking = made, depth, exc, asking
         way.ops, way.asserts = trace.ops[n:], plain(scope.asserts[asserts:])

@@ -33,7 +33,7 @@ from pliant.codegen.effects import cannot_repeat
 from pliant.codegen.failures import failed
 from pliant.graph import wrapped
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.leaving import GRADIENTS, LEAVE, Elsewhere, Left
+from pliant.graph.leaving import GRADIENTS, LEAVE, MARK, Elsewhere, Left
 from pliant.graph.originals import make_leaf
 from pliant.graph.traced import LEAF, TRANSFORMS, Reconsider, TracedTensor, leaves
 from pliant.interpret import runtime
@@ -108,8 +108,8 @@ class Failing:
         self.method = weakref.WeakMethod(again)
         self.lenient = lenient  # CPython need not raise, too: the graph may have gone along the wrong side of a branch
 
-    def __call__(self, e: BaseException) -> None:
-        failed(e, self.again)
+    def __call__(self, e: BaseException) -> tuple[int, tuple] | None:
+        return failed(e, self.again)
 
     def again(self, e: BaseException, handled: bool) -> None:
         leave = self.method()
@@ -188,6 +188,7 @@ class Emitter:
         tensors, symbols = self.needed(outputs)
         self.branches += [op.flow.counter for op in trace.ops if op.target in FLOWS and op.flow.counter is not None]
         given = {number: self.given(trace.exits[number].way) for number in self.left_at()}  # before what only the graph reads
+        marked = {number: self.given(trace.marks[number].way) for number in self.marked_at()}
         inputs, texts = self.arguments(tensors, symbols)
         executable = self.context.build(capture, inputs, outputs, self.name.replace("__compiled_fn", "region"))
         if not outputs and not executable.n_ops and not trace.scope.asserts:
@@ -201,13 +202,29 @@ class Emitter:
             if any([cannot_repeat(op, memory) for op in trace.ops]):
                 raise Reconsider(self.name, "the graph assumes the side of a branch, and writes to memory of others", GRADIENTS)
         failing = b.constant(Failing(self.code, self.context.again, bool(trace.assumed)), "failed")
-        handler = [*self.elsewhere(failing), f"except {b.constant(Exception)} as _e:", f"{PAD}{failing}(_e)", f"{PAD}raise"]
+        handler = [*self.elsewhere(failing), f"except {b.constant(Exception)} as _e:", *self.done_first(failing, marked), f"{PAD}raise"]
         leaves = [f"{b.constant(make_leaf)}({b.ref(t)})" for t in capture.world.made_leaves.values()]
         return [*self.apart, *leaves, "try:", PAD + line, *self.ways_out(given), *handler], executable
 
     def left_at(self) -> list[int]:
         """The numbers of the graph's side exits."""
         return [op.args[1] for op in self.capture.trace.ops if op.target is LEAVE]
+
+    def marked_at(self) -> list[int]:
+        """The numbers of the graph's marks."""
+        return [op.args[0] for op in self.capture.trace.ops if op.target is MARK]
+
+    def done_first(self, failing: str, marked: dict[int, list[str]]) -> list[str]:
+        """What is done where the graph has raised, and the frame cannot run anew: the effects that the program had by then."""
+        b, lines = self.builder, []
+        for number, given in marked.items():
+            mark = self.capture.trace.marks[number]
+            values = f"*{b.constant(mark.after, f'after_mark_{number}')}(*_r[1])"
+            # the program handles no exception there
+            way = b.constant(mark.way.fn, f"mark_{number}")
+            run = f"{b.constant(support.handling)}(None, {way}, ([{', '.join([*given, values])}],), {{}})"
+            lines.append(f"{PAD * 2}{'if' if not lines else 'elif'} _r[0] == {number}: {run}")
+        return [f"{PAD}_r = {failing}(_e)", f"{PAD}if _r is not None:", *lines] if lines else [f"{PAD}{failing}(_e)"]
 
     def given(self, way: Any) -> list[str]:
         """What a function gives to one that goes on at a side exit, besides results of the graph."""

@@ -20,7 +20,7 @@ from pliant.codegen.aten import Executable
 from pliant.codegen.background import background
 from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError, RecompileError
-from pliant.graph.leaving import GRADIENTS, SIDE_EXITS
+from pliant.graph.leaving import GRADIENTS, MARKS, SIDE_EXITS
 from pliant.graph.originals import is_grad_enabled, torch
 from pliant.graph.traced import CALLS_REFUSED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Site
@@ -124,6 +124,7 @@ class Region:
             self.cache, self.miss, self.build, self.again, below, config.backend != "aten", backends.OWN.get(config.backend) is None
         )
         leaves = backends.OWN.get(config.backend) is not None and config.backend != backends.REMOTE  # its graphs are left by nobody
+        self.marks = leaves  # others have the lines of their graphs, and undo them
         self.context.branches = self.sites.branches if leaves and not config.fullgraph else None
         self.verifier = Verifier(self, config.verify) if config.verify else None
         self.tried: weakref.WeakKeyDictionary[Any, trials.Trial] = weakref.WeakKeyDictionary()  # entry points
@@ -330,6 +331,9 @@ class Region:
         began = time.perf_counter()
         if self.context.branches is not None and not (SIDE_EXITS in record.refused or GRADIENTS in record.refused and is_grad_enabled()):
             vm.make_exit = functools.partial(side_exits.made, fn=fn, context=self.context, start=start)
+        if self.marks:
+            found_behind = functools.partial(side_exits.behind, fn=fn, context=self.context, start=start)
+            vm.make_behind = side_exits.not_behind if MARKS in record.refused else found_behind
         record.history.joined.clear()
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
         whole = self.config.fullgraph or found.world.error_on_break

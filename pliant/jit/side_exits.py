@@ -10,12 +10,15 @@
 
 The function that is being captured raises `native.Leave(__exit_0, [x, n, _g0])` when its graph was left there, so in a traceback there
 is one frame of the user's, not two. It gets what that function has: arguments, items of the state, slots, and results of the graph.
+
+What is done first where a graph raises (`graph/leaving.py: MARK`) is such a function, too: the effects alone.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 from pliant.graph.traced import TracedTensor
@@ -51,6 +54,65 @@ def made(capture: Capture, fn: Any, context: Context, start: Start | None) -> Si
         raise Break("PL0035", str(e)) from e
     finally:
         del writer.builder
+
+
+@dataclass(slots=True, eq=False)
+class Behind:
+    """The effects that the program has had by some operation, as a function like that of a side exit. `body` and `env` are what it is
+    printed from."""
+
+    fn: Any
+    body: list[str]
+    env: dict[str, Any]
+    given: list[tuple[str, Any]]
+    values: list[Any]
+
+    def same(self, body: list[str], env: dict[str, Any], values: list[Any]) -> bool:
+        """Whether these are the same effects."""
+        if self.body != body or self.env.keys() != env.keys() or len(self.values) != len(values):
+            return False
+        return all([v is env[k] for k, v in self.env.items()]) and all(map(is_, self.values, values))
+
+
+def behind(capture: Capture, last: Behind | None, fn: Any, context: Context, start: Start | None) -> Behind:
+    """The effects so far; `last` if nothing was added since. Raises Break where they cannot be carried there."""
+    writer = BehindWriter(capture, fn, context, start)
+    try:
+        return writer.behind(last)
+    except CannotReconstruct as e:
+        raise Break("PL0035", str(e)) from e
+    finally:
+        del writer.builder
+
+
+def not_behind(capture: Capture, last: Behind | None) -> Behind:
+    """Where an earlier capture could not have marks in its graph: it ends before what may raise."""
+    raise Break("PL0041", "an operation that may raise, behind a write and other effects")
+
+
+class BehindWriter(Emitter):
+    """Prints one such function."""
+
+    def behind(self, last: Behind | None) -> Behind:
+        b = self.builder
+        self.name = self.name.replace("__compiled_fn", "__behind")
+        for effect in self.capture.effects:
+            EFFECTS[effect.kind](self, effect)
+        body = [*b.lines, *self.tail]
+        values = [value for value, _ in b.outputs.values()]
+        if any(type(v) is TracedTensor and v.requires_grad for v in values):
+            raise NotNow("PL0041", "an operation that may raise, behind a write, and what was stored before has gradients")
+        words = set(WORD.findall("\n".join(body)))
+        params = [] if self.start is not None else [name for name in self.params if name in words]
+        given = [*(("param", name) for name in params), *(("item", i) for i in b.items), *(("slot", key) for key in b.slots)]
+        names = [*params, *b.items.values(), *b.slots.values(), *(name for _, name in b.outputs.values())]
+        body = [*([f"[{', '.join(names)}] = _e"] if names else []), "_e.clear()", *body]
+        if last is not None and last.given == given and last.same(body, b.env, values):
+            return last
+        text = f"def {self.name}(_e):\n" + "".join(f"    {x}\n" for x in body)
+        env = dict(b.env)
+        line = self.code.co_firstlineno
+        return Behind(self.compile(text, line, [("", set())], kept=None), body, env, given, values)
 
 
 class ExitWriter(Emitter):

@@ -22,13 +22,15 @@ ANY_INPUT = -1
 
 
 class Aliases:
-    """`steps`: vid of a view -> how it is made. `view_ops`: the `id` of these operations. `roots`: vid -> vid of the root."""
+    """`steps`: vid of a view -> how it is made. `makers`: vid -> the operation. `view_ops`: the `id` of those of views. `roots`: vid ->
+    vid of the root."""
 
     def __init__(self, ops: list[Any], outputs: list[Any]) -> None:
         self.steps = {vid: s for vid, s in views.view_steps(ops).items() if not liveness.mutable(s.op.target)}
         for op in ops:
             if op.target in UNDECLARED_VIEWS:
                 self.steps.setdefault(op.outs[0].vid, views.ViewStep(op, op.args[0]))
+        self.makers = {t.vid: op for op in ops if not liveness.mutable(op.target) for t in liveness.op_outputs(op)}
         self.view_ops = {id(s.op) for s in self.steps.values()}
         self.kept = liveness.tensors_of(outputs)
         self.tensors: dict[int, TracedTensor] = {}
@@ -43,6 +45,7 @@ class Aliases:
         self.inputs = {t.storage_id for op in ops for t in liveness.op_inputs(op) if self.roots[t.vid] not in self.made}
         self.written = {t.storage_id for op in ops for t in liveness.written(op)}
         self.inputs_written = not self.written.isdisjoint(self.inputs)
+        self.repeatable = not self.inputs_written and not any(map(liveness.unknown, liveness.operators(ops)))  # nobody sees it done twice
 
     def root(self, t: TracedTensor) -> int:
         """The vid of the tensor whose memory `t` sees."""

@@ -61,6 +61,10 @@ class Dependences:
         for s in written | made:
             self.last_write[s] = step.index
 
+    def publish(self, storages: set[int]) -> None:
+        """Somebody else may look at these from here on, should the program raise."""
+        self.own -= storages
+
     def uses(self, step: Any, values: Any) -> None:
         """Numbers that only a run tells are known after the operation that finds them."""
         if self.binders:

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 
 from pliant.bytecode.assemble import is_covered
+from pliant.graph.leaving import MARK
 from pliant.graph.record import Op
 from pliant.lower import liveness
 from pliant.lower.aliases import Aliases
 from pliant.lower.kernels import Launch
 from pliant.lower.program import REUSE, Alloc, Instruction, KernelCall, LibraryCall, Program, Run, SegmentCall
+from pliant.lower.rechecks import rechecks
 from pliant.lower.segments import Segment, make_segment
 
 aten = torch.ops.aten
@@ -39,8 +41,8 @@ class Emitter:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.runs: list[Run] = program.steps
         self.aliases: Aliases = program.fact("aliases")
+        self.runs: list[Run] = over_marks(program.steps, self.aliases)
         self.made_views: set[int] = set()
         self.out: list[Op] = []
         self.own: dict[int, Any] = {}  # what others than the segment that made it read, by vid
@@ -88,7 +90,7 @@ class Emitter:
 
     def segment(self, run: Run, outside: set[int], dying: list[Any]) -> Segment | None:
         """One function for a run of kernels, if it is one, and long enough."""
-        items, target = run.instructions, self.program.target
+        items, target = [item for item in run.instructions if item.native], self.program.target
         if not run.native or not target.has_segments():
             return None
         worth = any(item.op is None or isinstance(item.steps[-1], LibraryCall) for item in items)
@@ -117,12 +119,16 @@ class Emitter:
         site = raising_site(ops)
         lines = [allocation(launch.buffers[i], site) for i in launch.made]
         written = [t for t, b in zip(launch.buffers, launch.kernel.buffers, strict=True) if b.written]
-        lines.append(Op(KernelCall(launch), (*launch.buffers, *launch.sizes), {}, written, "flat", site, -1))
+        made = {launch.buffers[i].vid for i in launch.made}
+        checks = rechecks(ops, self.aliases, [t for t in launch.buffers if t.vid not in made], [])
+        lines.append(Op(KernelCall(launch, checks), (*launch.buffers, *launch.sizes), {}, written, "flat", site, -1))
         return lines
 
     def segmented(self, segment: Segment, items: list[Instruction]) -> list[Op]:
         """The allocations of what others read, and the call of a segment."""
-        site = raising_site([op for item in items for op in item.ops])
+        ops = [op for item in items for op in item.ops]
+        site = raising_site(ops)
+        marks, items = [item.op for item in items if not item.native], [item for item in items if item.native]
         fresh = {t.vid for item in items for t in item.made}
         written = fresh | {t.vid for item in items for t in item.written}
         lines = []
@@ -132,8 +138,29 @@ class Emitter:
                 lines.append(allocation(t, site) if old is None else Op(REUSE, (old,), {}, [t], None, site, -1))
                 self.own[t.vid] = t
         outs = [t for t in segment.outer if t.vid in written]
-        lines.append(Op(SegmentCall(segment), (*segment.outer, *segment.leaves), {}, outs, "flat", site, -1))
+        lines += marks  # what they hold has memory by now, and is written before the segment may raise
+        checks = rechecks(ops, self.aliases, [t for t in segment.outer if t.vid not in fresh], list(segment.taken.values()))
+        lines.append(Op(SegmentCall(segment, checks), (*segment.outer, *segment.leaves), {}, outs, "flat", site, -1))
         return lines
+
+
+def over_marks(runs: list[Run], aliases: Aliases) -> list[Run]:
+    """The runs, native ones joined where only a mark is between them and nothing before it may raise: it is passed before both, then."""
+    out: list[Run] = []
+    for run in runs:
+        before = out[-2:] if run.native and len(out) > 1 else ()
+        if before and before[0].native and is_mark(before[1], aliases) and not any([item.has_effect for item in before[0].instructions]):
+            items = [item for r in (*before, run) for item in r.instructions]
+            out[-2:] = [Run(items)]
+        else:
+            out.append(run)
+    return out
+
+
+def is_mark(run: Run, aliases: Aliases) -> bool:
+    """Whether there are only marks in it, of tensors that are no views."""
+    marks = [item.op for item in run.instructions if item.op is not None and item.op.target is MARK]
+    return len(marks) == len(run.instructions) and not any([t.vid in aliases.steps for op in marks for t in liveness.op_inputs(op)])
 
 
 def raising_site(ops: list[Any]) -> Any:

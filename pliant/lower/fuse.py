@@ -16,6 +16,7 @@ from typing import Any
 
 from pliant import turns
 from pliant.graph.implemented import implemented
+from pliant.graph.leaving import MARK
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.dependences import Dependences
@@ -76,7 +77,7 @@ class Fuser:
                 continue
             turns.rest()
             written = {self.aliases.storage(t) for t in liveness.written(op)}
-            effect, checks = liveness.has_effect(op), bool(op.outs) and liveness.only_checks(op.target)
+            effect, checks = liveness.has_effect(op), bool(op.outs) and liveness.only_checks(op.target) and not liveness.sized_by_data(op)
             nests = None if effect and not checks or not KERNELS.allows(op) or not implemented(op) else self.builder.lower(op)
             if nests is not None and written:
                 first = nests[0]
@@ -96,7 +97,10 @@ class Fuser:
                 made = {self.aliases.storage(t) for t in self.made(op, nest)}
                 here = written | {self.aliases.storage(p.tensor) for p in nest.stores if not p.fresh} if nest is not None else written
                 raises = nest is not None and any(n.op == "bounded" for n in nest.nodes())
-                order.write(u, here, made, effect or raises, checks or raises)
+                asked = bool(op.binds) and not effect  # an assertion about the number fails there
+                order.write(u, here, made, effect or raises or asked, checks or raises or asked)
+                if op.target is MARK:
+                    order.publish({self.aliases.storage(t) for t in liveness.op_inputs(op)})
                 order.symbols(u, op)
                 for s in here | made:
                     self.writers.setdefault(s, []).append(u.index)

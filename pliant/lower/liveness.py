@@ -11,6 +11,9 @@ from typing import Any
 
 import torch
 
+from pliant.graph.data_errors import divides as divides
+from pliant.graph.data_errors import raises_on_integers as raises_on_integers
+from pliant.graph.data_errors import sized_by_data as sized_by_data
 from pliant.graph.dispatch import same
 from pliant.graph.implemented import refused
 from pliant.graph.operands import number as number
@@ -22,7 +25,6 @@ from pliant.graph.schema import KNOWN, of_operator, written
 from pliant.graph.traced import TracedTensor
 from pliant.graph.traced import leaves as leaves
 from pliant.graph.traced import tensors_of as tensors_of
-from pliant.symbolic import ops as numbers
 from pliant.symbolic.expr import Expr, postorder
 
 RANDOM = torch.Tag.nondeterministic_seeded
@@ -39,8 +41,6 @@ DATA_CHECKED.add(
 )  # fmt: skip
 """Operators that raise on bad data. Eager raises even if the result is unused, so they are kept."""
 
-DIVISIONS = frozenset(f"aten::{name}{end}" for name in ("div", "divide", "floor_divide", "remainder", "fmod", "pow") for end in ("", "_"))
-"""Operators of which integers raise on a divisor of 0, or on a negative exponent."""
 RESTRIDERS = frozenset(f"aten::{name}" for name in "t_ transpose_ squeeze_ unsqueeze_ as_strided_ swapaxes_ swapdims_".split())
 """In-place operators that give a tensor object other sizes and strides over the same memory."""
 METADATA_WRITERS = RESTRIDERS | frozenset(f"aten::{name}" for name in "resize_ resize_as_ set_ rename_ detach_ sparse_resize_".split())
@@ -102,27 +102,7 @@ def dirty_memory(ops: list[Any]) -> set[int]:
 
 def has_effect(op: Any) -> bool:
     """Must run even if nobody reads its results: random, raising, asserting, or opaque."""
-    return not op.outs or effectful(op.target) or divides(op.target) and raises_on_integers(op)
-
-
-@of_operator
-def divides(target: Any) -> bool:
-    """Does the operator raise on some integers?"""
-    return target._schema.name in DIVISIONS
-
-
-def raises_on_integers(op: Any) -> bool:
-    """Do integers divide by what may be 0, or have an exponent that may be negative?"""
-    made = op.outs[0]
-    if type(made) is not TracedTensor or made.dtype.is_floating_point or made.dtype.is_complex or len(op.args) < 2:
-        return False
-    second, power = op.args[1], "pow" in op.target._schema.name
-    if type(second) is TracedTensor:
-        return not power
-    if type(second) in (int, bool):
-        return second < 0 if power else not second
-    e = number(second)
-    return e is not None and not second.node.scope.known_true(numbers.ge(e, 0) if power else numbers.ne(e, 0))
+    return not op.outs or effectful(op.target) or divides(op.target) and raises_on_integers(op) or sized_by_data(op)
 
 
 @of_operator
@@ -201,7 +181,7 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
     for op, outs in zip(reversed(ops), reversed(results), strict=True):
         changes, effects, foreign, divided = traits(op.target)
         targets = written(op) if changes else ()
-        need = foreign or (keep_effects and (effects or not op.outs or divided and raises_on_integers(op)))
+        need = foreign or (keep_effects and (effects or not op.outs or divided and raises_on_integers(op) or sized_by_data(op)))
         if not need:
             for t in outs:
                 if t.vid in live:

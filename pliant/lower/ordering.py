@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 
-from pliant.graph.leaving import LEAVE
+from pliant.graph.leaving import LEAVE, MARK
 from pliant.lower.aliases import Aliases
 from pliant.lower.dependences import Dependences
 from pliant.lower.kernels import Launch
@@ -41,7 +41,10 @@ def depend(items: list[Instruction], aliases: Aliases, sizes: Facts) -> None:
         for t in item.reads:
             order.read(item, aliases.storage(t))
         written, made = ({aliases.storage(t) for t in tensors} for tensors in (item.written, item.made))
-        order.write(item, written, made, item.has_effect, item.only_checks)
+        asked = not item.has_effect and any([op.binds for op in item.ops])  # an assertion about the number fails there
+        order.write(item, written, made, item.has_effect or asked, item.only_checks or asked)
+        if item.op is not None and item.op.target is MARK:
+            order.publish({aliases.storage(t) for t in item.reads})
         for op in item.ops:
             order.symbols(item, op)
         order.uses(item, [step.sizes for step in item.steps])  # values that are computed again bring numbers of operations elsewhere

@@ -79,7 +79,7 @@ class Instruction:
     @property
     def only_checks(self) -> bool:
         effects = [op for op in self.ops if liveness.has_effect(op)]
-        return bool(effects) and all(op.outs and liveness.only_checks(op.target) for op in effects)
+        return bool(effects) and all(op.outs and liveness.only_checks(op.target) and not liveness.sized_by_data(op) for op in effects)
 
     @property
     def has_effect(self) -> bool:
@@ -108,11 +108,12 @@ class Alloc(Op):
 class KernelCall:
     """The target of an operation that is a kernel. `launcher` is set when it has been compiled."""
 
-    __slots__ = ("launch", "launcher")
+    __slots__ = ("checks", "launch", "launcher")
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, checks: list[Any] | None = None) -> None:
         self.launch = launch
         self.launcher: Callable[..., None] | None = None
+        self.checks = checks or []  # operations that tell which of its checks fails first (`rechecks.py`)
 
     def __str__(self) -> str:
         return self.launch.kernel.name
@@ -121,11 +122,12 @@ class KernelCall:
 class SegmentCall:
     """The target of an operation that is a segment. `launcher` is set when it has been compiled."""
 
-    __slots__ = ("launcher", "segment")
+    __slots__ = ("checks", "launcher", "segment")
 
-    def __init__(self, segment: Any) -> None:
+    def __init__(self, segment: Any, checks: list[Any] | None = None) -> None:
         self.segment = segment
         self.launcher: Callable[..., None] | None = None
+        self.checks = checks or []
 
     def __str__(self) -> str:
         return self.segment.name

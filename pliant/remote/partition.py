@@ -39,7 +39,7 @@ from pliant.export.text import SPACES, UNREADABLE, FormatError, Reader, one_text
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.dispatch import is_dense
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.leaving import LEAVE
+from pliant.graph.leaving import WAYS
 from pliant.graph.operators import overloads
 from pliant.graph.record import Op
 from pliant.graph.symnode import expr_of, to_sym
@@ -412,7 +412,7 @@ class Partitioner(Rewriter):
                 self.last_use[t.vid] = i
         self.last_use |= dict.fromkeys(self.wanted, len(steps))
         for self.index, op in enumerate(steps):
-            if op.target in FLOWS or op.target is LEAVE:
+            if op.target in FLOWS or op.target in WAYS:
                 raise Refused(f"{op.target} on a mesh: a branch or loop on data within the graph")
             if op.target._schema.name in liveness.METADATA_WRITERS:
                 raise Refused(f"{op.target} on a mesh: it changes the sizes of a tensor object")

@@ -89,7 +89,7 @@ class Scope:
         self.ctx = Context(printers.python, printers.postfix)
         self.oracle: Callable[[Expr, Any], bool | None] | None = None  # answers what only the run could: one side of a branch (export)
         self.exits: Callable[[Expr, Any], bool | None] | None = None  # the side of a branch behind which the graph goes on (`take`)
-        self.late: Callable[[type[Exception]], None] | None = None  # told before an assertion is made that the run may check late
+        self.late: Callable[[type[Exception], Expr], None] | None = None  # told before an assertion is made that the run may check late
         self.taken: dict[Expr, bool] = {}  # what such branches asked, and the side
         self.exited = 0  # how many symbols there were at the last of them; 0: there was none
         self.mixed = False  # something was assumed behind one, of a value from before it
@@ -294,7 +294,7 @@ class Scope:
         if asked.backed and (not asked.hint or self.exited):  # what is left at a side exit need not hold: then it is a guard
             return self.decide(asked, site)
         if self.late is not None and not asked.backed:
-            self.late(error)
+            self.late(error, asked)
         if self.exited and not self.is_new(asked):
             self.mixed = True
         self._may_grow(asked, site)

@@ -30,7 +30,7 @@ from pliant.config import env_flag
 from pliant.graph import lstm
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.growing import READERS
-from pliant.graph.leaving import LEAVE
+from pliant.graph.leaving import WAYS
 from pliant.graph.quantized import DYNAMIC_LINEAR, INT8_MM
 from pliant.graph.recurrent_gradients import BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS
 from pliant.graph.seeding import OF_STATES
@@ -120,7 +120,7 @@ class TakenInfo:
 
 # -- writing down -----------------------------------------------------------------------------------------------------------------
 RECURRENT = {BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS, lstm.LAYER, lstm.LAYER_BACKWARD}
-OWN = FLOWS | READERS | RECURRENT | {LEAVE, DYNAMIC_LINEAR, INT8_MM, *OF_STATES}
+OWN = FLOWS | READERS | RECURRENT | WAYS | {DYNAMIC_LINEAR, INT8_MM, *OF_STATES}
 PORTABLE = ("aten::", "prims::", "pliant_numpy::")
 """What operators are called that other processes have, too."""
 

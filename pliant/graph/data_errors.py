@@ -1,0 +1,104 @@
+"""Operations that raise on what only the run can tell (an index out of range, a division of integers by 0), and what they did by then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._ops import OpOverload
+
+from pliant.graph.operands import number, op_inputs
+from pliant.graph.operators import overloads
+from pliant.graph.schema import argument, of_operator, op_info, written
+from pliant.graph.traced import TracedTensor
+from pliant.symbolic import ops as numbers
+
+RAISING = frozenset(overloads((
+    "index", "index_select", "gather", "embedding", "embedding_renorm_", "_embedding_bag", "_embedding_bag_forward_only", "take",
+    "index_put", "index_put_", "_index_put_impl_", "put", "put_", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce",
+    "scatter_reduce_", "index_add", "index_add_", "index_copy", "index_copy_", "index_fill", "index_fill_", "index_reduce", "index_reduce_",
+    "masked_scatter", "masked_scatter_", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "multilabel_margin_loss_forward",
+    "max_unpool2d", "max_unpool3d", "_ctc_loss", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex", "_linalg_solve_ex",
+    "_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "linalg_eig", "linalg_lstsq", "cholesky", "cholesky_inverse",
+    "repeat_interleave", "bincount", "histc", "one_hot", "multinomial", "normal", "normal_", "poisson", "binomial", "bernoulli",
+    "bernoulli_", "_pack_padded_sequence", "segment_reduce", "_assert_async", "_functional_assert_async",
+    "fake_quantize_per_channel_affine_cachemask",
+)))  # fmt: skip
+"""What they are given may be wrong, and only the run can tell."""
+OVERWRITING = frozenset(overloads(("index_put_", "_index_put_impl_", "put_", "scatter_", "index_copy_", "index_fill_")))
+"""They write while they look at one index after another, and write the same if that is done again, unless they accumulate or reduce."""
+DIVISIONS = frozenset(f"aten::{name}{end}" for name in ("div", "divide", "floor_divide", "remainder", "fmod", "pow") for end in ("", "_"))
+"""Operators of which integers raise on a divisor of 0, or on a negative exponent."""
+
+
+@of_operator
+def divides(target: Any) -> bool:
+    """Does the operator raise on some integers?"""
+    return target._schema.name in DIVISIONS
+
+
+def raises_on_integers(op: Any) -> bool:
+    """Do integers divide by what may be 0, or have an exponent that may be negative?"""
+    made = op.outs[0]
+    if type(made) is not TracedTensor or made.dtype.is_floating_point or made.dtype.is_complex or len(op.args) < 2:
+        return False
+    second, power = op.args[1], "pow" in op.target._schema.name
+    if type(second) is TracedTensor:
+        return not power
+    if type(second) in (int, bool):
+        return second < 0 if power else not second
+    e = number(second)
+    return e is not None and not second.node.scope.known_true(numbers.ge(e, 0) if power else numbers.ne(e, 0))
+
+
+def sized_by_data(op: Any) -> bool:
+    """Whether the operation is the first that makes a tensor of a size that only the run knows, which may be less than 0."""
+    if not op.outs or type(op.outs[0]) is not TracedTensor:
+        return False
+    made = op.outs[0]
+    sizes = [n.node for n in made.sizes if type(n) is not int and not n.node.expr.backed]
+    sizes = [n for n in sizes if not n.scope.known_true(numbers.ge(n.expr, 0))]
+    if not sizes:
+        return False
+    read = op_inputs(op)
+    known = {n.node.expr for t in read for n in t.sizes if type(n) is not int}
+    return not any([t.storage_id == made.storage_id for t in read]) and any([n.expr not in known for n in sizes])
+
+
+def may_raise(op: Any) -> bool:
+    """Whether bad data makes the operation raise."""
+    return op.target in RAISING or divides(op.target) and raises_on_integers(op) or of_others(op.target)
+
+
+@of_operator
+def of_others(target: Any) -> bool:
+    """Is it an operator of a library or of the user's, which may raise anything, and do anything before that?"""
+    return op_info(target).custom and not target._schema.name.startswith("pliant::")
+
+
+def leaves_a_part(ops: list[Any], n: int) -> bool:
+    """Whether operation `n`, should it raise, may have written a part of what it writes, and whoever does all from the first on again
+    would notice: it goes on from what it has done, or something before it reads what it overwrites."""
+    op = ops[n]
+    if of_others(op.target):
+        return True
+    memory = {t.storage_id for t in written(op)}
+    if not memory or not may_raise(op):
+        return False
+    if not overwrites(op) or [t.storage_id in memory for t in op_inputs(op)].count(True) > 1:
+        return True
+    return any([memory & reads(before) for before in ops[:n]])
+
+
+def overwrites(op: Any) -> bool:
+    """Whether what it writes does not depend on what was there."""
+    info = op_info(op.target)
+    how = [argument(info, op.args, op.kwargs or {}, name) for name in ("accumulate", "reduce") if name in info.names]
+    return op.target in OVERWRITING and not any(how)
+
+
+def reads(op: Any) -> set[int]:
+    """The memory whose contents the operation may read: not that of which it makes views."""
+    shared: set[int] = set()
+    if isinstance(op.target, OpOverload):  # what stands for kernels makes none
+        shared = {o.storage_id for o in op.outs if type(o) is TracedTensor} - {t.storage_id for t in written(op)}
+    return {t.storage_id for t in op_inputs(op)} - shared

@@ -20,6 +20,7 @@ import math
 import operator
 import re
 import string
+import sys
 import types
 import typing
 import warnings
@@ -442,7 +443,8 @@ programs(__name__, *ROWS, **WHOLE)({
         "y"), hasattr(v, "y")) for v in [Lazy(x)]],
     "descriptors": lambda x: [(setattr(d, "n", 4), d.n, type(Described.n).__name__, changed(d, other=x).other) for d in [Described()]],
     "cached_properties": lambda x: [(c.total, c.total is c.total, "total" in c.__dict__) for c in [Cached(x)]],
-    "single_dispatch": lambda x: (kind_of(1), kind_of(x), kind_of("s"), Cached(x).of(3), Cached(x).of("a"), Cached(x).of(None)),
+    "single_dispatch": lambda x: (kind_of(1), kind_of(x), kind_of("s")),
+    "single_dispatch_of_methods": lambda x: (Cached(x).of(3), Cached(x).of("a"), Cached(x).of(None)),
     "lru_caches": lambda x: (fib(10), fib(5) * x),
     "several_bases": lambda x: (Both().who(), [c.__name__ for c in Both.__mro__], issubclass(Both, Root), super(Mixin, Both()).who()),
     "metaclasses": lambda x: [(w.v, w.made, w.called, type(type(w)) is Meta) for w in [WithMeta(x)]],
@@ -823,8 +825,10 @@ def outside_containers():
     return lambda x: x * table["a"] + table["b"][0] * table["b"][1], table
 
 
+LATER = {"single_dispatch_of_methods": "methods are kept behind weak references with callbacks"}
+
 listed(__name__, {
-    "warnings_recorded": "warnings are looked at",
+    "warnings_recorded": "warnings are looked at", **(LATER if sys.version_info >= (3, 12) else {}),
 })  # fmt: skip
 
 

@@ -37,7 +37,7 @@ from pliant.interpret.subprograms import Open, Unchanged, rehearsed
 from pliant.interpret.tensor_inputs import is_leaf
 from pliant.interpret.transformed_functions import applied
 from pliant.interpret.world import TENSOR_TYPES
-from pliant.interpret.wrappers import is_stand
+from pliant.interpret.wrappers import is_stand, is_wrapped, wrapper_of
 
 APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 ITS_OWN = torch.autograd.function._SingleLevelFunction
@@ -80,6 +80,9 @@ def as_node(args: tuple, kw: dict) -> Any:
     for op in trace.ops[n:]:
         op.torch_index = n_torch
     results = out if isinstance(out, tuple) else (out,)
+    for t in results:
+        if type(t) is TracedTensor and is_wrapped(t) and t.requires_grad and not wrapper_of(t).requires_grad:
+            raise Break("PL0011", f"an autograd.Function that makes a {t.pytype.__name__}, whose gradients cannot be captured")
     node = next((t.grad_fn for t in results if type(t) is TracedTensor and t.requires_grad), None)
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         rehearse(args[0], node, results)

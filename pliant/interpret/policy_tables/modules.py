@@ -82,11 +82,11 @@ TORCH: dict[str, Policy] = {
         "torch.nn.modules._functions torch.optim torch.distributions torch.amp torch.cpu.amp torch.cuda.amp "
         "torch.utils._contextlib torch.utils._pytree torch.utils._cxx_pytree torch.utils.checkpoint torch.utils._foreach_utils "
         "torch.autograd.grad_mode torch.autograd.function torch.autograd.variable torch.autograd.anomaly_mode "
-        "torch.testing torch.backends torch.ao",
+        "torch.testing torch.backends torch.ao torch.signal",
     ),
     **of(
         GRAPH,
-        "torch.functional torch.nn.functional torch._tensor torch._linalg_utils torch._lowrank torch._lobpcg torch.signal "
+        "torch.functional torch.nn.functional torch._tensor torch._linalg_utils torch._lowrank torch._lobpcg "
         "torch.nn.init torch._refs torch._decomp torch._prims torch._meta_registrations torch._ops torch._VF torch.special "
         "torch.linalg torch.fft torch._custom_op torch._library torch.nn.grad",
     ),

@@ -25,7 +25,7 @@ from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.seeding import LOAD
 from pliant.graph.trace import saves_tensors
-from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, tensors_of
+from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, qualified, tensors_of
 from pliant.interpret import in_torch, tape
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
@@ -69,8 +69,9 @@ def as_node(args: tuple, kw: dict) -> Any:
     trace = vm.trace
     if vm.differentiates and any([type(a) is TracedTensor and a.requires_grad for a in args]):
         raise Break("PL0030", "an autograd.Function in a branch on data that gradients flow through")
-    if PYTHON_BACKWARD in vm.refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_of([args[1:], kw])]):
-        raise Break("PL0020", f"the backward of {args[0].__qualname__} decides on data")
+    refused = vm.refused and not vm.refused.isdisjoint((PYTHON_BACKWARD, PYTHON_BACKWARD + qualified(args[0])))
+    if refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_of([args[1:], kw])]):
+        raise Break("PL0020", f"the backward of {args[0].__qualname__} decides on data, or works on the memory of tensors")
     n, n_torch = len(trace.ops), len(trace.torch_ops)
     out = run_frame(APPLY, bind(APPLY, args, kw))  # type: ignore[arg-type]
     # at Torch level it is one call: backends that differentiate by themselves must meet its own backward

@@ -75,6 +75,7 @@ TORCH: dict[str, Policy] = {
     **of(INLINE, "torch._dynamo.comptime"),  # in eager nothing, or what it is told to do there
     **of(INLINE, "torch._dynamo.mutation_guard torch._dynamo.external_utils torch._functorch.functional_call torch.nn.utils.stateless"),
     **of(INLINE, "torch._functorch.apis torch._functorch.eager_transforms torch._functorch.vmap torch._functorch.predispatch"),
+    **of(INLINE, "torch._export.db.examples"),  # models, which show what exporting takes
     **of(INLINE, "torch.func torch.autograd.forward_ad torch.autograd.functional torch._vmap_internals"),
     **of(
         INLINE,

@@ -247,6 +247,28 @@ def l_leave_mark(args: tuple, kw: dict) -> None:
 
 
 # -- optimizers ------------------------------------------------------------------------------------------------------
+def codes_in(code: types.CodeType) -> set[types.CodeType]:
+    """A code object, and those of the comprehensions in it."""
+    return {code}.union(*[codes_in(c) for c in code.co_consts if type(c) is types.CodeType])
+
+
+def steps_of(cls: type) -> set[types.CodeType]:
+    """The functions that make a step of an optimizer, for a parameter at a time and for all."""
+    there = vars(sys.modules[cls.__module__])
+    return set().union(*[codes_in(fn.__code__) for name, fn in there.items() if name.startswith(("_single_tensor_", "_multi_tensor_"))])
+
+
+NUMBERS_ASKED = steps_of(torch.optim.Adamax) | steps_of(torch.optim.RAdam)
+"""Steps that ask how far an optimizer is, or hand it to operators that take numbers. Under a compiler they would go on with the tensor, and
+branch on it; here they get the number, as in eager PyTorch."""
+
+
+@lookaside(optimizers._get_value)
+def l_get_value(args: tuple, kw: dict) -> Any:
+    asks = not kw and len(args) == 1 and type(args[0]) is TracedTensor and vm.frame.code in NUMBERS_ASKED
+    return call(torch.Tensor.item, args, {}) if asks else inline(optimizers._get_value, args, kw)
+
+
 ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad
 
 

@@ -161,8 +161,6 @@ MODULES: list[Row] = [
         },
     ),
     *skips("PL0020", "it starts the autograd engine", {"torch.autograd": "backward gradcheck gradgradcheck"}),
-    # under any compiler it hands tensors where the operator takes numbers
-    *skips("PL0003", "under a compiler it hands tensors to an operator that takes numbers", {"torch.optim.adamax": "_multi_tensor_adamax"}),
     # its `__enter__` and `__exit__` are lookasides
     Row("torch.autograd.profiler", "inline", "record_function"),
     Row("torch.autograd.profiler.record_function", "inline", "__call__ _recreate_cm"),

@@ -12,7 +12,8 @@ from tests.helpers import IDENTITY
 O = torch.optim  # noqa: E741
 NAMES = "Adadelta Adafactor Adagrad Adam AdamW Adamax NAdam RMSprop Rprop SGD".split()
 CASES = [(name, {}) for name in NAMES] + [
-    ("Adam", {"foreach": True, "amsgrad": True}), ("AdamW", {"foreach": True}), ("Adafactor", {"foreach": True}), ("Adamax", {"foreach": True}),
+    ("Adam", {"foreach": True, "amsgrad": True}), ("AdamW", {"foreach": True}), ("Adafactor", {"foreach": True}),
+    ("Adamax", {"foreach": True}),
     ("NAdam", {"foreach": True}), ("Adam", {"fused": True}),
     ("AdamW", {"fused": True}), ("SGD", {"fused": True, "momentum": 0.9}), ("Adagrad", {"fused": True}),
     ("SGD", {"momentum": 0.9, "nesterov": True}), ("RMSprop", {"momentum": 0.9, "centered": True}), ("Muon", {}),

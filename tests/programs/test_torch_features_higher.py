@@ -381,6 +381,69 @@ ONE = torch.ones(1)
 KEYED = weakref.WeakKeyDictionary({ONE: 3})
 
 
+# -- hooks on saved tensors that are disabled ------------------------------------------------------------------------------
+GRAPH = torch.autograd.graph
+MESSAGE = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
+
+
+@program(*GRADS, **BACK)
+def saved_hooks_disabled(x):
+    with GRAPH.disable_saved_tensors_hooks("not here"):
+        y = (x * 2).sin()
+        with GRAPH.disable_saved_tensors_hooks("nor here"):
+            inner = MESSAGE()
+        return y, inner, MESSAGE()
+
+
+@program(*GRADS, **BACK)
+def saved_hooks_disabled_and_set(x):
+    said = []
+    for _ in range(2):
+        try:
+            with GRAPH.disable_saved_tensors_hooks("not here"), GRAPH.saved_tensors_hooks(lambda t: t, lambda t: t):
+                said.append(x)
+        except RuntimeError as e:
+            said.append(str(e))
+    with GRAPH.saved_tensors_hooks(lambda t: t * 2, lambda t: t / 2):
+        return x.sin(), said, MESSAGE()
+
+
+@program(*GRADS, **BACK)
+def saved_hooks_disabled_under_hooks(x):
+    with GRAPH.saved_tensors_hooks(lambda t: t, lambda t: t):
+        try:
+            with GRAPH.disable_saved_tensors_hooks("not here"):
+                return x
+        except RuntimeError as e:
+            return x * len(str(e)), MESSAGE()
+
+
+@program(*GRADS, grad=True)
+def saved_hooks_disabled_around_a_break(x):
+    with GRAPH.disable_saved_tensors_hooks("not here"):
+        y = x.sin() if float(x.detach().sum()) > 0 else x.cos()
+        said = MESSAGE()
+    return y * 2, said, MESSAGE()
+
+
+def test_hooks_that_are_disabled_outside():
+    def program(x):
+        try:
+            with GRAPH.saved_tensors_hooks(lambda t: t * 2, lambda t: t / 2):
+                return x * 3
+        except RuntimeError as e:
+            return str(e)
+
+    fn = compiled(program)
+    x = torch.ones(3, requires_grad=True)
+    for message in (None, "out", None, "there", "out"):
+        if message is None:
+            assert torch.equal(fn(x), program(x))
+        else:
+            with GRAPH.disable_saved_tensors_hooks(message):
+                assert fn(x) == program(x) == message
+
+
 # -- higher-order operators of lists from outside, hints, NumPy in functions of autograd --------------------------------
 PAIRS = [([x, x + 1], torch.ones(1)) for (x,) in ROWS]
 

@@ -759,7 +759,7 @@ def func_per_sample():
     return f, m
 
 
-@program(*ROWS, world=True)
+@program(*ROWS, world=True, **WHOLE)
 def func_ensemble():
     ms = [filled(nn.Linear(4, 3)) for _ in range(2)]
     params, buffers = torch.func.stack_module_state(ms)

@@ -174,7 +174,7 @@ MODULES: list[Row] = [
     Row("torch.nn.parameter", "native_python", "is_lazy", reads="arguments"),
     Row("torch.autograd.graph.saved_tensors_hooks", "inline", "__init__ __enter__ __exit__"),
     Row("torch.autograd.graph.save_on_cpu", "inline", "__init__"),
-    Row("torch.autograd.graph", "inline", "saved_tensors_hooks save_on_cpu"),
+    Row("torch.autograd.graph", "inline", "saved_tensors_hooks save_on_cpu disable_saved_tensors_hooks"),
     Row("torch._functorch.utils", "native_python", "unwrap_dead_wrappers", reads="arguments"),
     Row(
         "torch.utils.checkpoint",

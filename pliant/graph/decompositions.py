@@ -22,6 +22,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
 
 aten = torch.ops.aten
+NUMBERS = frozenset({int, float, torch.SymInt, torch.SymFloat})
 FUSED = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
 
 
@@ -152,10 +153,13 @@ def default_device(device: Any) -> torch.device:
 
 
 def linspace(
-    trace: Any, start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Any:
+    trace: Any, start: Any, end: Any, steps: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
     """PyTorch's operator wants a plain number of steps, in its schema alone."""
-    if type(steps) is not torch.SymInt or not free(trace) or requires_grad or not {type(start), type(end)} <= {int, float}:
+    if type(steps) is not torch.SymInt or not free(trace) or requires_grad or not {type(start), type(end)} <= NUMBERS:
+        return NotImplemented
+    if layout not in (None, torch.strided):
         return NotImplemented
     return apply(trace, aten.linspace.default, start, end, steps, dtype=dtype, device=default_device(device))
 
@@ -169,7 +173,7 @@ def open_number(trace: Any, requires_grad: bool, *numbers: Any) -> bool:
 def logspace(
     trace: Any, start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Any:
-    if not open_number(trace, requires_grad, steps) or not {type(start), type(end), type(base)} <= {int, float}:
+    if not open_number(trace, requires_grad, steps) or not {type(start), type(end)} <= NUMBERS or type(base) not in (int, float):
         return NotImplemented
     return apply(trace, aten.logspace.default, start, end, steps, float(base), dtype=dtype, device=default_device(device))
 
@@ -216,6 +220,17 @@ def blackman(x: Any, steps: Any) -> Any:
     return x.mul(4).cos_().mul_(0.08) - x.mul(2).cos_().mul_(0.5) + 0.42
 
 
+def kaiser(
+    trace: Any, window_length: Any, periodic: Any = True, beta: Any = 12.0, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    n = window_length
+    if not open_number(trace, requires_grad, n) or type(periodic) is not bool or type(beta) is not float or not bool(n > 1):
+        return NotImplemented
+    x = apply(trace, aten.kaiser_window.beta, n + 1 if periodic else n, False, beta, dtype=dtype, device=default_device(device))
+    return x.narrow(0, 0, n) if periodic else x
+
+
 #: Functions of no tensor that take numbers, by function: called with the trace and their arguments. May raise `Unspelled`.
 FACTORIES: dict[Any, Callable[..., Any]] = {
     torch.linspace: linspace,
@@ -225,10 +240,13 @@ FACTORIES: dict[Any, Callable[..., Any]] = {
     torch.hann_window: window(functools.partial(raised_cosine, alpha=0.5, beta=0.5)),
     torch.hamming_window: window(raised_cosine),
     torch.blackman_window: window(blackman),
+    torch.kaiser_window: kaiser,
 }
 
 #: Operators that are recorded with symbolic numbers which their schema does not take: called through PyTorch they would pin them.
-PAST_SCHEMAS = frozenset((aten.linspace.default, aten.logspace.default, aten.tril_indices.default, aten.triu_indices.default))
+PAST_SCHEMAS = frozenset(
+    (aten.linspace.default, aten.logspace.default, aten.tril_indices.default, aten.triu_indices.default, aten.kaiser_window.beta)
+)
 
 #: By function: called with its arguments. May raise `Unspelled`.
 SPELLED: dict[Any, Callable[..., Any]] = {

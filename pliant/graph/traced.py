@@ -88,6 +88,11 @@ PYTHON_BACKWARD = "Python code that autograd calls"
 CALLS_REFUSED = "what PyTorch refuses of stand-ins"
 
 
+def qualified(cls: type) -> str:
+    """The end of a word for what an earlier capture refused of one class alone."""
+    return f" of {cls.__module__}.{cls.__qualname__}"
+
+
 class Reconsider(Untraceable):
     """The capture went too far: capture again without `what`, a word like `LEAF`, or `NO_DERIVATIVE` and an operator's name."""
 

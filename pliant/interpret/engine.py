@@ -477,7 +477,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise
         except Exception as e:
             raise UserError(e, world.torch_error == id(e)) from e
-        if world.hooks_set:
+        if world.hooks_set or hooks.disabled_here(world):
             raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS)
         if world.inference:
             raise Reconsider(fn, "the graph breaks inside of inference mode", INFERENCE)

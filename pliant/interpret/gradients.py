@@ -26,7 +26,7 @@ from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.seeding import LOAD
 from pliant.graph.trace import saves_tensors
-from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, tensors_of
+from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, qualified, tensors_of
 from pliant.interpret import in_torch, tape
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
@@ -38,7 +38,7 @@ from pliant.interpret.subprograms import Open, Unchanged, rehearsed
 from pliant.interpret.tensor_inputs import is_leaf
 from pliant.interpret.transformed_functions import applied
 from pliant.interpret.world import TENSOR_TYPES
-from pliant.interpret.wrappers import is_stand
+from pliant.interpret.wrappers import is_stand, is_wrapped, wrapper_of
 
 APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 ITS_OWN = torch.autograd.function._SingleLevelFunction
@@ -70,8 +70,9 @@ def as_node(args: tuple, kw: dict) -> Any:
     trace = vm.trace
     if vm.differentiates and any([type(a) is TracedTensor and a.requires_grad for a in args]):
         raise Break("PL0030", "an autograd.Function in a branch on data that gradients flow through")
-    if PYTHON_BACKWARD in vm.refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_of([args[1:], kw])]):
-        raise Break("PL0020", f"the backward of {args[0].__qualname__} decides on data")
+    refused = vm.refused and not vm.refused.isdisjoint((PYTHON_BACKWARD, PYTHON_BACKWARD + qualified(args[0])))
+    if refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_of([args[1:], kw])]):
+        raise Break("PL0020", f"the backward of {args[0].__qualname__} decides on data, or works on the memory of tensors")
     n, n_torch = len(trace.ops), len(trace.torch_ops)
     out = run_frame(APPLY, bind(APPLY, args, kw))  # type: ignore[arg-type]
     # at Torch level it is one call: backends that differentiate by themselves must meet its own backward
@@ -81,6 +82,9 @@ def as_node(args: tuple, kw: dict) -> Any:
     for op in trace.ops[n:]:
         op.torch_index = n_torch
     results = out if isinstance(out, tuple) else (out,)
+    for t in results:
+        if type(t) is TracedTensor and is_wrapped(t) and t.requires_grad and not wrapper_of(t).requires_grad:
+            raise Break("PL0011", f"an autograd.Function that makes a {t.pytype.__name__}, whose gradients cannot be captured")
     node = next((t.grad_fn for t in results if type(t) is TracedTensor and t.requires_grad), None)
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         rehearse(args[0], node, results)
@@ -244,6 +248,28 @@ def l_leave_mark(args: tuple, kw: dict) -> None:
 
 
 # -- optimizers ------------------------------------------------------------------------------------------------------
+def codes_in(code: types.CodeType) -> set[types.CodeType]:
+    """A code object, and those of the comprehensions in it."""
+    return {code}.union(*[codes_in(c) for c in code.co_consts if type(c) is types.CodeType])
+
+
+def steps_of(cls: type) -> set[types.CodeType]:
+    """The functions that make a step of an optimizer, for a parameter at a time and for all."""
+    there = vars(sys.modules[cls.__module__])
+    return set().union(*[codes_in(fn.__code__) for name, fn in there.items() if name.startswith(("_single_tensor_", "_multi_tensor_"))])
+
+
+NUMBERS_ASKED = steps_of(torch.optim.Adamax) | steps_of(torch.optim.RAdam)
+"""Steps that ask how far an optimizer is, or hand it to operators that take numbers. Under a compiler they would go on with the tensor, and
+branch on it; here they get the number, as in eager PyTorch."""
+
+
+@lookaside(optimizers._get_value)
+def l_get_value(args: tuple, kw: dict) -> Any:
+    asks = not kw and len(args) == 1 and type(args[0]) is TracedTensor and vm.frame.code in NUMBERS_ASKED
+    return call(torch.Tensor.item, args, {}) if asks else inline(optimizers._get_value, args, kw)
+
+
 ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad
 
 

@@ -7,11 +7,14 @@ The functions are captured like any code, closures and modules included; results
 from __future__ import annotations
 
 import contextlib
+import types
 from collections.abc import Callable
 from typing import Any
 
+from torch._higher_order_ops._invoke_quant import InvokeQuant, InvokeQuantTracer
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder, mark_compile_region
 from torch._higher_order_ops.map import map as torch_map
+from torch._higher_order_ops.register_hook import RegisterHookOp
 from torch.utils import _pytree as pytree
 
 from pliant.graph.control_flow import Branch, Flow, Leave, number_of, record_flow
@@ -19,7 +22,7 @@ from pliant.graph.originals import torch
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, expr_of
 from pliant.graph.traced import TracedTensor, tensors_of
-from pliant.interpret import in_torch, late_errors, policy
+from pliant.interpret import in_torch, late_errors, policy, shadows
 from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.carried_values import alike, equal, is_new, join, merged
 from pliant.interpret.effects import effects_of
@@ -35,6 +38,12 @@ WHILE = ("cond_fn", "body_fn", "carried_inputs")
 CARRIED = (TracedTensor, int, torch.SymInt)
 
 
+def flattened(values: Any) -> tuple[list[Any], Any]:
+    """The leaves of what the program hands over, and its structure. What is in containers from outside is located."""
+    shadows.read_deep(vm.world, values)
+    return pytree.tree_flatten(values)
+
+
 @lookaside(torch.cond)
 def l_cond(args: tuple, kw: dict) -> Any:
     given = {"operands": ()} | dict(zip(COND, args)) | kw
@@ -43,7 +52,7 @@ def l_cond(args: tuple, kw: dict) -> Any:
         pred = graph_call(torch.full, ((), pred), {"dtype": torch.bool})
     if type(pred) is not TracedTensor:  # PyTorch runs the one side
         return call(sides[0] if vm.truth(pred) else sides[1], tuple(operands), {})
-    if type(operands) not in (tuple, list) or not all([type(x) is TracedTensor for x in pytree.tree_leaves(operands)]):
+    if type(operands) not in (tuple, list) or not all([type(x) is TracedTensor for x in flattened(operands)[0]]):
         raise Break("PL0030", "torch.cond of operands that are no tensors")
     if pred.dtype is not torch.bool or not all([type(n) is int and n == 1 for n in pred.sizes]):
         raise Break("PL0030", "torch.cond with a condition that is no single truth value")
@@ -80,7 +89,7 @@ def chosen(pred: Any, sides: tuple, operands: tuple) -> Any:
 def l_while_loop(args: tuple, kw: dict) -> Any:
     given = dict(zip(WHILE, args)) | kw
     test, body, carried = (given.get(name) for name in WHILE)
-    leaves = pytree.tree_leaves(carried)
+    leaves = flattened(carried)[0]
     if type(carried) not in (tuple, list) or not leaves or not all([type(x) in CARRIED for x in leaves]):
         raise Break("PL0030", "torch.while_loop that carries other things than tensors and integers")
     return whole("torch.while_loop", lambda: Region().loop(test, body, carried))
@@ -90,7 +99,7 @@ def l_while_loop(args: tuple, kw: dict) -> Any:
 def l_map(args: tuple, kw: dict) -> Any:
     """Every slice at once, as `vmap` does it; there are no other results, whatever order the slices are taken in."""
     f, xs, *rest = args
-    leaves = pytree.tree_leaves(xs)
+    leaves = flattened(xs)[0]
     if kw or not leaves or not all([type(x) is TracedTensor and x.sizes for x in leaves]):
         raise Break("PL0030", "map over other things than tensors", clean=True)
     if not vm.truth(leaves[0].sizes[0] > 0) or not all([vm.truth(x.sizes[0] == leaves[0].sizes[0]) for x in leaves]):
@@ -115,6 +124,34 @@ def l_nested_compile_region(args: tuple, kw: dict) -> Any:
 
 policy.register(mark_compile_region().__code__, policy.INLINE)
 policy.register(mark_compile_region(lambda: None).__code__, policy.INLINE)
+
+
+@lookaside(InvokeQuant.__call__)
+def l_invoke_quant(args: tuple, kw: dict) -> Any:
+    """A hint to compilers, around a function that is called."""
+    return call(args[1], args[2:], {k: v for k, v in kw.items() if k != "scheme"})
+
+
+@lookaside(InvokeQuantTracer.__call__)
+def l_invoke_quant_packed(args: tuple, kw: dict) -> Any:
+    """The same as an operator of PyTorch's, which has gradients for what it is given alone."""
+    _, fn, *operands = args
+    if not kw.keys() <= {"scheme", "quant_options"} or not all([type(x) is TracedTensor for x in operands]):
+        raise Break("PL0030", "invoke_quant of other things than tensors", clean=True)
+    if torch.is_grad_enabled() and (type(fn) is not types.FunctionType or fn.__closure__):
+        raise Break("PL0030", "invoke_quant, with gradients, of a function that may use other tensors than it is given", clean=True)
+    out = call(fn, tuple(operands), {})
+    if type(out) is not tuple or not all([type(x) is TracedTensor for x in out]):
+        raise Break("PL0030", "invoke_quant of a function that returns no tuple of tensors")
+    return out
+
+
+@lookaside(RegisterHookOp.__call__)
+def l_register_hook(args: tuple, kw: dict) -> Any:
+    _, tensor, body, *others = args
+    hook = inline(in_torch.hook_of, (body, tuple(others)), {}) if others else body
+    call(torch.Tensor.register_hook, (tensor, hook), {})
+    return tensor
 
 
 @lookaside(torch.fx.traceback.annotate)

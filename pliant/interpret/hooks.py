@@ -16,18 +16,25 @@ from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.traced import HOOKS, PYTHON_BACKWARD, TracedTensor, tensors_of
-from pliant.interpret import in_torch, policy
+from pliant.interpret import in_torch, policy, process_state
 from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.gate import STORES, name_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.subprograms import rehearsed
 from pliant.interpret.tensor_inputs import is_leaf
+from pliant.interpret.transforms import hooks_on_saved_tensors
 from pliant.interpret.types.row import row
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_stand
 
 PUSH, POP = torch._C._autograd._push_saved_tensors_default_hooks, torch._C._autograd._pop_saved_tensors_default_hooks
+
+DISABLED, DISABLE, ENABLE = [
+    getattr(torch._C._autograd, f"_saved_tensors_hooks_{name}") for name in ("get_disabled_error_message", "disable", "enable")
+]
+
+policy.register(torch.autograd.graph.disable_saved_tensors_hooks.__wrapped__.__code__, policy.INLINE)  # type: ignore[attr-defined]
 
 
 def allowed(what: str) -> None:
@@ -182,9 +189,10 @@ def l_push(args: tuple, kw: dict) -> None:
         return call(unpack, (call(pack, (saved,), {}),), {})
 
     rehearsed("PL0027", "a hook on saved tensors", there_and_back, [pack, unpack, *like])
+    told_whether_disabled()
+    PUSH(pack, unpack)  # which raises where hooks are disabled
     vm.world.hooks_set += 1
     vm.trace.hooked = True
-    PUSH(pack, unpack)
 
 
 @lookaside(POP)
@@ -195,8 +203,47 @@ def l_pop(args: tuple, kw: dict) -> None:
     POP()
 
 
+def told_whether_disabled() -> Any:
+    """The message of whoever has disabled hooks on saved tensors, or None. What it was before is guarded."""
+    message, world = DISABLED(), vm.world
+    if world.hooks_disabled is None:
+        process_state.question(DISABLED, (), {}, message)
+        world.hooks_disabled = (message,)
+    return message
+
+
+@lookaside(DISABLED)
+def l_disabled(args: tuple, kw: dict) -> Any:
+    return told_whether_disabled() if not args and not kw else DISABLED(*args, **kw)
+
+
+@lookaside(DISABLE)
+def l_disable(args: tuple, kw: dict) -> None:
+    """`with disable_saved_tensors_hooks(message)`: as with hooks themselves, the graph breaks before where it would break inside."""
+    if HOOKS in vm.refused:
+        raise Break("PL0027", "hooks on saved tensors are disabled around a graph break", clean=True)
+    told_whether_disabled()
+    if not vm.world.hooks_set:  # else it refuses, which the program does itself
+        process_state.question(hooks_on_saved_tensors, (), {}, hooks_on_saved_tensors())
+    DISABLE(*args, **kw)
+
+
+@lookaside(ENABLE)
+def l_enable(args: tuple, kw: dict) -> None:
+    told_whether_disabled()
+    ENABLE(*args, **kw)
+
+
+def disabled_here(world: Any) -> bool:
+    """Whether hooks are disabled, or enabled, by the program, and were not before."""
+    return world.hooks_disabled is not None and DISABLED() != world.hooks_disabled[0]
+
+
 def unset(world: Any) -> None:
     """Take away the hooks of an attempt that did not come to their end."""
+    if disabled_here(world):
+        (before,) = world.hooks_disabled
+        ENABLE() if before is None else DISABLE(before, False)
     while world.hooks_set > 0:
         world.hooks_set -= 1
         POP()

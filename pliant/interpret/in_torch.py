@@ -151,6 +151,11 @@ def mapped(f: Callable[..., Any], xs: Any, args: tuple) -> Any:
     return vmap(lambda x: f(x, *args), randomness="error")(xs)
 
 
+def hook_of(body: Callable[..., Any], others: tuple) -> Callable[[Any], Any]:
+    """The hook that `register_hook_op(tensor, body, *others)` sets."""
+    return lambda grad: body(grad, *others)
+
+
 # -- operators whose C++ code asks for sizes as numbers ------------------------------------------------------------------
 def take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
     if indices.dtype is not torch.int64:

@@ -16,7 +16,7 @@ from pliant.graph.originals import torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import call, graph_call
-from pliant.interpret.higher_order import Region
+from pliant.interpret.higher_order import Region, flattened
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.subprograms import Open
@@ -28,8 +28,8 @@ NAMES = ("combine_fn", "init", "xs")
 @lookaside(scan)
 def l_scan(args: tuple, kw: dict) -> Any:
     given = {"dim": 0, "reverse": False} | dict(zip(NAMES, args)) | kw
-    xs, x_spec = pytree.tree_flatten(given["xs"])
-    first, spec = pytree.tree_flatten(given["init"])
+    xs, x_spec = flattened(given["xs"])
+    first, spec = flattened(given["init"])
     dim, reverse = given["dim"], given["reverse"]
     if not xs:
         return given["init"], []

@@ -39,6 +39,9 @@ QUIET_ITERATORS = {  # type: ignore[var-annotated]
 """Iterators of C that hand out what is there and call nobody."""
 
 
+BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
+
+
 def hashable(k: Any) -> Any:
     """A dict key or set member: a symbolic number is specialized here, as its hash is its value."""
     t = type(k)
@@ -55,7 +58,7 @@ def hashable(k: Any) -> Any:
         return row.hashed(k) if row.hashed is not None else k
     if id(k) in vm.world.outside:
         vm.world.known_by_identity(k)
-    if opaque(k) and lookup(t, "__hash__") is not object.__hash__:
+    if opaque(k) and lookup(t, "__hash__") not in BY_IDENTITY:
         raise Break("PL0007", f"a {t.__module__}.{t.__qualname__} as a key", clean=True)
     return k
 

@@ -11,7 +11,7 @@ import torch
 
 from pliant.graph.dispatch import apply_metadata, is_dense, plain, plain_one, same
 from pliant.graph.traced import TracedTensor, make
-from pliant.interpret.state import vm
+from pliant.interpret.state import Break, vm
 
 C: Any = torch._C._functorch
 
@@ -55,6 +55,8 @@ def stand_for(w: torch.Tensor, owner: type[Elsewhere] | None = None) -> TracedTe
 
 def tell_gradients(x: TracedTensor, on: bool) -> None:
     """Make `x.requires_grad` say so, which inside a transform is refused to programs."""
+    if not x.is_leaf:
+        raise Break("PL0011", f"gradients of a {x.pytype.__name__} that an autograd.Function made")
     before = C.get_inplace_requires_grad_allowed()
     C.set_inplace_requires_grad_allowed(True)
     try:

@@ -30,6 +30,7 @@ from pliant.graph.traced import (
     TracedTensor,
     Untraceable,
     make,
+    qualified,
 )
 from pliant.lower import cse, liveness, views
 from pliant.symbolic import DataDependent
@@ -194,6 +195,8 @@ class Plan:
             name = found[found.lastindex].replace(".", "::") if found is not None else self.forward_of(trace.failed_node, start)
             if name is None and isinstance(e, RuntimeError):
                 raise NoBackward(e) from e
+            if name is None and (refusal := of_the_program(e)) is not None:
+                raise Reconsider(self.name, str(e), refusal) from e
             if name is None:
                 raise
             raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e
@@ -266,6 +269,19 @@ class Plan:
             if t.vid in kept:
                 return t
         return None
+
+
+def of_the_program(e: Exception) -> str | None:
+    """The refusal of code of the program's that the engine ran and that raised this: an `autograd.Function`'s, or that of any hook."""
+    tb = e.__traceback__ if isinstance(e, Untraceable) else None
+    while tb is not None and tb.tb_frame.f_code is not engine_gradients.__code__:
+        tb = tb.tb_next
+    frame = tb.tb_next.tb_frame if tb is not None and tb.tb_next is not None else None
+    if frame is None:
+        return None
+    if frame.f_code is torch.autograd.function.BackwardCFunction.apply.__code__:
+        return PYTHON_BACKWARD + qualified(frame.f_locals["self"]._forward_cls)
+    return None if frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "pliant") else PYTHON_BACKWARD
 
 
 def sharing(heads: list[Any]) -> list[int]:

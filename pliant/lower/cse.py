@@ -52,7 +52,7 @@ def without_repetition(ops: list[Any], outputs: Iterable[Any], same: Same | None
     outputs = list(liveness.tensors_of(list(outputs)))
     if not FLOWS.isdisjoint(liveness.operators(ops)):
         outputs += [t for op in ops if op.target in FLOWS for t in liveness.op_inputs(op)]  # which may give back what they are given
-    ops = without_detached_factories(ops, {t.vid for t in outputs})
+    ops = without_detached_factories(ops, {t.vid for t in outputs}, same)
     r = Repetitions(ops, outputs, same, results)
     for op in ops:
         op = substitute(op, same.tensors)
@@ -164,8 +164,11 @@ def key_of(value: Any, same: dict[int, int]) -> Any:
     return (type(value), repr(value) if isinstance(value, float) else value)
 
 
-def without_detached_factories(ops: list[Any], seen: set[int]) -> list[Any]:
-    """`a = zeros(..); b = detach(a)`, where nobody else reads `a`, is `b = zeros(..)`: so factories are recorded."""
+def without_detached_factories(ops: list[Any], seen: set[int], same: Same) -> list[Any]:
+    """`a = zeros(..); b = detach(a)`, where nobody else reads `a`, is `b = zeros(..)`: so factories are recorded.
+
+    A function of the program's may save `a` for its backward part, which is none of these operations: `same` says that it is `b`.
+    """
     if not any([op.target is DETACH for op in ops]):
         return ops
     uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op))
@@ -173,10 +176,12 @@ def without_detached_factories(ops: list[Any], seen: set[int]) -> list[Any]:
     out: list[Any] = list(ops)
     for i, op in enumerate(ops):
         source = op.args[0] if op.target is DETACH else None
-        if isinstance(source, TracedTensor) and uses[source.vid] == 1 and source.vid not in seen and source.vid in makers:
+        alone = isinstance(source, TracedTensor) and uses[source.vid] == 1 and not source.requires_grad
+        if alone and source.vid not in seen and source.vid in makers:
             at = makers[source.vid]
             if at < i and out[at] is not None and not liveness.written(ops[at]) and view_base(ops[at]) is None:
                 out[at] = replace(out[at], outs=[op.outs[0]])
+                same.tensors[source.vid] = op.outs[0]
                 out[i] = None
     return [op for op in out if op is not None]
 

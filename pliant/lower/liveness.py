@@ -33,7 +33,7 @@ DATA_CHECKED.add(
     *overloads((
         "_local_scalar_dense", "index", "index_select", "gather", "embedding", "take", "index_put", "scatter", "nll_loss_forward",
         "nll_loss2d_forward", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex", "_linalg_solve_ex", "_linalg_check_errors",
-        "_linalg_eigh", "_linalg_svd", "linalg_eig", "repeat_interleave", "bincount", "one_hot", "multinomial", "bernoulli",
+        "_linalg_eigh", "_linalg_svd", "linalg_eig", "repeat_interleave", "bincount", "one_hot", "multinomial", "bernoulli", "histogram",
         "_pack_padded_sequence", "index_put_", "scatter_",
         *(f"{name}{end}" for end in ("", "_") for name in (
             "index_add", "index_copy", "index_fill", "index_reduce", "scatter_add", "scatter_reduce", "put", "masked_scatter")),

@@ -267,6 +267,16 @@ case(grads_of(lambda x: F.gelu(x).softmax(-1)), "abc", name="gelu softmax gradie
 case(grads_of(F.scaled_dot_product_attention), "bhq8", "bhk8", "bhk8", name="attention gradients")
 case(grads_of(lambda x, w, b: F.linear(x, w, b)), "nab", "cb", "c", name="linear gradients")
 case(lambda x, t: aten.nll_loss_forward(x, t, None, 1, -100), "a9", "a", name="nll_loss", dtypes=INDEX)
+case(torch.geqrf, "ab", dtypes=[f32])
+case(torch.geqrf, "abc", dtypes=[f32], name="geqrf batch")
+case(lambda a, b: torch.linalg.lstsq(a, b), "ab", "ac", name="lstsq", dtypes=[f32, f32])
+case(lambda a, b: torch.linalg.lstsq(a, b), "nab", "nac", name="lstsq batch", dtypes=[f32, f32])
+case(lambda x: torch.histogram(x, 5, range=(0.0, 1.0)), "ab", dtypes=[f32], name="histogram")
+case(lambda x: torch.poisson(x), "ab", dtypes=[f32], name="poisson")
+case(lambda x: torch._standard_gamma(x), "ab", dtypes=[f32], name="gamma")
+case(lambda x: torch._sample_dirichlet(x), "ab", dtypes=[f32], name="dirichlet")
+case(lambda x, y: aten._standard_gamma_grad(x, y), "ab", "ab", dtypes=[f32, f32], name="gamma gradient")
+case(lambda x, m: torch._masked_softmax(x, m, -1, 2), "ab", "ab", dtypes=[f32, b8], name="masked softmax")
 case(lambda x, t: aten.nll_loss_forward(x, t, None, 0, -100), "a9", "a", name="nll_loss none", dtypes=INDEX)
 
 

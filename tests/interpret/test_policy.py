@@ -21,6 +21,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import pliant
 from pliant.interpret import breaks, policy
 from pliant.interpret.policy_tables import modules, python
 from pliant.interpret.policy_tables.row import KINDS, Row, find_space
@@ -257,3 +258,14 @@ def test_frames_that_c_code_starts():
     assert not policy.runs_natively(collections.Counter.update.__code__)
     assert not policy.runs_natively(torch.nn.Linear.forward.__code__)
     assert not policy.runs_natively(test_frames_that_c_code_starts.__code__)
+
+
+def test_models_that_show_what_exporting_takes_are_captured():
+    """They lie among the modules of a compiler, and are none of it."""
+    assert modules.module_policy("torch._export.db.examples.cond_operands").kind == "inline"
+    assert {modules.module_policy(m).code for m in ("torch._export.passes", "torch._export.db.case")} == {"PL0030"}
+    model = importlib.import_module("torch._export.db.examples.dynamic_shape_view").model
+    compiled = pliant.compile(model, fullgraph=True)
+    for n in (10, 20, 30):
+        x = torch.randn(n, 10)
+        assert torch.equal(compiled(x), model(x))

@@ -13,6 +13,7 @@ O = torch.optim  # noqa: E741
 NAMES = "Adadelta Adafactor Adagrad Adam AdamW Adamax NAdam RMSprop Rprop SGD".split()
 CASES = [(name, {}) for name in NAMES] + [
     ("Adam", {"foreach": True, "amsgrad": True}), ("AdamW", {"foreach": True}), ("Adafactor", {"foreach": True}),
+    ("Adamax", {"foreach": True}),
     ("NAdam", {"foreach": True}), ("Adam", {"fused": True}),
     ("AdamW", {"fused": True}), ("SGD", {"fused": True, "momentum": 0.9}), ("Adagrad", {"fused": True}),
     ("SGD", {"momentum": 0.9, "nesterov": True}), ("RMSprop", {"momentum": 0.9, "centered": True}), ("Muon", {}),
@@ -29,7 +30,7 @@ def stepped(name, options, scheduler, compiled, steps=7):
     g = torch.Generator().manual_seed(0)
     shapes = [(3, 4), (5, 2)] if name == "Muon" else [(3, 4), (4,), (2, 3, 2)]
     params = [torch.nn.Parameter(torch.randn(s, generator=g)) for s in shapes]
-    opt = getattr(O, name)(params, lr=1e-2, **options)
+    opt = getattr(O, name)(params, **{"lr": 1e-2} | options)
     schedule = SCHEDULERS[scheduler](opt) if scheduler else None
     step = pliant.compile(opt.step) if compiled else opt.step
     captures = []
@@ -54,6 +55,17 @@ def test_steps_of_optimizers(name, options, scheduler):
     if not IDENTITY:
         assert captures[-1] <= 2 and captures[1:] == [captures[1]] * (len(captures) - 1)
         assert not pliant.stats()["graph_breaks"]
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": True, "weight_decay": 0.1}, {"foreach": True, "lr": torch.tensor(1e-2)}], ids=repr)
+@pytest.mark.parametrize("name", ["Adamax", "RAdam"])
+def test_steps_that_ask_how_far_they_are(name, options):
+    """What they compute from the count and decide by it is eager's to the last bit. RAdam goes another way from the sixth step on."""
+    want, _ = stepped(name, options, None, False, 12)
+    got, captures = stepped(name, options, None, True, 12)
+    assert all(map(torch.equal, got, want))
+    if not IDENTITY:
+        assert captures[-1] <= 3 and not pliant.stats()["graph_breaks"]
 
 
 @pytest.mark.parametrize("scheduler", ["one cycle", "lambda"])

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops import InvokeQuant, invoke_quant_packed
+from torch._higher_order_ops.map import map as torch_map
+from torch._higher_order_ops.register_hook import register_hook_op
+from torch._higher_order_ops.scan import scan
 
 from tests.helpers import compiled
 from tests.programs.registry import cases, each, program
@@ -374,6 +379,187 @@ def weak_key_that_is_a_tensor(x):
 
 ONE = torch.ones(1)
 KEYED = weakref.WeakKeyDictionary({ONE: 3})
+
+
+# -- hooks on saved tensors that are disabled ------------------------------------------------------------------------------
+GRAPH = torch.autograd.graph
+MESSAGE = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
+
+
+@program(*GRADS, **BACK)
+def saved_hooks_disabled(x):
+    with GRAPH.disable_saved_tensors_hooks("not here"):
+        y = (x * 2).sin()
+        with GRAPH.disable_saved_tensors_hooks("nor here"):
+            inner = MESSAGE()
+        return y, inner, MESSAGE()
+
+
+@program(*GRADS, **BACK)
+def saved_hooks_disabled_and_set(x):
+    said = []
+    for _ in range(2):
+        try:
+            with GRAPH.disable_saved_tensors_hooks("not here"), GRAPH.saved_tensors_hooks(lambda t: t, lambda t: t):
+                said.append(x)
+        except RuntimeError as e:
+            said.append(str(e))
+    with GRAPH.saved_tensors_hooks(lambda t: t * 2, lambda t: t / 2):
+        return x.sin(), said, MESSAGE()
+
+
+@program(*GRADS, **BACK)
+def saved_hooks_disabled_under_hooks(x):
+    with GRAPH.saved_tensors_hooks(lambda t: t, lambda t: t):
+        try:
+            with GRAPH.disable_saved_tensors_hooks("not here"):
+                return x
+        except RuntimeError as e:
+            return x * len(str(e)), MESSAGE()
+
+
+@program(*GRADS, grad=True)
+def saved_hooks_disabled_around_a_break(x):
+    with GRAPH.disable_saved_tensors_hooks("not here"):
+        y = x.sin() if float(x.detach().sum()) > 0 else x.cos()
+        said = MESSAGE()
+    return y * 2, said, MESSAGE()
+
+
+def test_hooks_that_are_disabled_outside():
+    def program(x):
+        try:
+            with GRAPH.saved_tensors_hooks(lambda t: t * 2, lambda t: t / 2):
+                return x * 3
+        except RuntimeError as e:
+            return str(e)
+
+    fn = compiled(program)
+    x = torch.ones(3, requires_grad=True)
+    for message in (None, "out", None, "there", "out"):
+        if message is None:
+            assert torch.equal(fn(x), program(x))
+        else:
+            with GRAPH.disable_saved_tensors_hooks(message):
+                assert fn(x) == program(x) == message
+
+
+# -- higher-order operators of lists from outside, hints, NumPy in functions of autograd --------------------------------
+PAIRS = [([x, x + 1], torch.ones(1)) for (x,) in ROWS]
+
+
+@program(*PAIRS, breaks=0)
+def map_over_a_list_from_outside(xs, y):
+    def outer(inner, y):
+        return torch_map(lambda v, y: [v[0].cos().add(y), v[1] * 2], [i[None] for i in inner], y)
+
+    return torch_map(lambda v, y: [v[0].cos().add(y), v[1].sin()], xs, y), torch_map(outer, xs, y)
+
+
+@program(*PAIRS, **WHOLE)
+def cond_of_a_list_from_outside(xs, y):
+    return torch.cond(y.sum() > 0, lambda a, b: a.sin() + b, lambda a, b: a - b, xs)
+
+
+@program(*PAIRS, **WHOLE)
+def scan_over_a_list_from_outside(xs, y):
+    return scan(lambda carry, x: (carry + x[0].sum() + x[1].mean(), carry * x[1]), y.clone(), xs)
+
+
+QUANT = InvokeQuant()
+
+
+@program(*GRADS, **BACK)
+def invoke_quant(x):
+    return QUANT(lambda a, b: (a.sin() * b,), x, x * 2, scheme="nf4")[0] + QUANT(lambda a, k: a * k, x, k=3)
+
+
+@program(*ROWS, **WHOLE)
+def invoke_quant_as_an_operator(x):
+    return invoke_quant_packed(lambda a, b: (a.sin() * b, a), x, x + 1, scheme="nf4")[0] * 2
+
+
+@program(*GRADS, **BACK)
+def hook_as_an_operator(x):
+    y = x * 2
+    z = register_hook_op(x.cos(), lambda g, w: g + w, y.detach())
+    return register_hook_op(y, lambda g: g * 3).sin() + z
+
+
+class CubedInNumPy(torch.autograd.Function):
+    """Going forward no gradients are recorded: arrays share the memory of what requires them."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        a = x.numpy() ** 3
+        return torch.tensor(a)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 3 * x * x
+
+
+@program(*GRADS, **BACK)
+def numpy_forward(x):
+    return CubedInNumPy.apply(x * 2)
+
+
+class Detaching(torch.autograd.Function):
+    """What it saves for its backward part nothing but `detach` reads going forward."""
+
+    @staticmethod
+    def forward(ctx, x, inner):
+        y = x.sin() if inner else x
+        ctx.save_for_backward(y)
+        return y.detach() ** 3
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * 3 * y * y, None
+
+
+@program(*GRADS, **BACK)
+def detached_of_what_is_saved(x):
+    return Detaching.apply(x * 2, False) + Detaching.apply(x, True), Detaching.apply(x.cos(), True)
+
+
+class BackInNumPy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return torch.tensor(g.numpy() * np.cos(x.numpy()))
+
+
+@program(*GRADS, grad=True)
+def numpy_backward(x):
+    return CubedInNumPy.apply(BackInNumPy.apply(x * 2)) + x
+
+
+@program(*GRADS, grad=True)
+def numpy_in_a_hook(x):
+    y = x * 2
+    y.register_hook(lambda g: torch.tensor(g.numpy() * 3))
+    return y.sin()
+
+
+@program(*GRADS, **BACK)
+def numpy_without_recording(x):
+    with torch.no_grad():
+        scale = torch.from_numpy(np.abs(x.numpy())).max()
+    return x / scale
+
+
+@program(*GRADS)
+def numpy_of_what_is_recorded(x):
+    return (x * 2).numpy()
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

@@ -102,6 +102,17 @@ def logspace(
     return linspace(trace, start, end, steps, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
 
 
+@rule("kaiser_window.beta")
+def kaiser_window(
+    trace: Any, steps: Any, periodic: bool, beta: float, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: Any = None,
+) -> Any:  # fmt: skip
+    """A window that is not periodic: PyTorch makes a periodic one as a view of a longer one."""
+    if periodic or not (dtype or get_default_dtype()).is_floating_point:
+        return NotImplemented
+    return linspace(trace, 0, 1, steps, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+
+
 def below(rows: Any, columns: Any, offset: int) -> Any:
     """How many elements of a matrix lie on and below a diagonal, as PyTorch counts them: a trapezoid, and rows that are there whole."""
     low, high = torch.sym_min, torch.sym_max
@@ -194,6 +205,16 @@ def bernoulli(trace: Any, x: TracedTensor, *args: Any, generator: Any = None) ->
 @rule("binomial")
 def binomial(trace: Any, count: TracedTensor, prob: TracedTensor, generator: Any = None) -> Any:
     return from_size(trace, count.sizes, dtype=count.dtype, device=count.device) if prob.dtype is count.dtype else NotImplemented
+
+
+@rule("_standard_gamma", "_sample_dirichlet", "poisson")
+def drawn_by_each(trace: Any, x: TracedTensor, generator: Any = None) -> Any:
+    return new(trace, x.sizes, x.dtype, x.device)
+
+
+@rule("_standard_gamma_grad", "_dirichlet_grad")
+def derivative_of_drawn(trace: Any, x: TracedTensor, *others: TracedTensor) -> Any:
+    return new(trace, x.sizes, x.dtype, x.device)
 
 
 @rule("native_dropout")

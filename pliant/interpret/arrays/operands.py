@@ -56,7 +56,8 @@ def constant_tensor(a: np.ndarray) -> Any:
 # -- arrays ---------------------------------------------------------------------------------------------------------------
 def lent(t: Any) -> TracedArray:
     """`t.numpy()`: over the memory of a tensor."""
-    if t.requires_grad or t.device.type != "cpu" or t.is_conj() or t.is_neg() or t.pytype is not torch.Tensor:
+    recorded = t.requires_grad and torch.is_grad_enabled()
+    if recorded or t.device.type != "cpu" or t.is_conj() or t.is_neg() or t.pytype is not torch.Tensor:
         raise Unsure("a tensor that NumPy cannot read")
     if t.dtype not in NUMPY:
         raise Unsure(f"dtype {t.dtype}")

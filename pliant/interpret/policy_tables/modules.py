@@ -75,6 +75,7 @@ TORCH: dict[str, Policy] = {
     **of(INLINE, "torch._dynamo.comptime"),  # in eager nothing, or what it is told to do there
     **of(INLINE, "torch._dynamo.mutation_guard torch._dynamo.external_utils torch._functorch.functional_call torch.nn.utils.stateless"),
     **of(INLINE, "torch._functorch.apis torch._functorch.eager_transforms torch._functorch.vmap torch._functorch.predispatch"),
+    **of(INLINE, "torch._export.db.examples"),  # models, which show what exporting takes
     **of(INLINE, "torch.func torch.autograd.forward_ad torch.autograd.functional torch._vmap_internals"),
     **of(
         INLINE,
@@ -82,11 +83,11 @@ TORCH: dict[str, Policy] = {
         "torch.nn.modules._functions torch.optim torch.distributions torch.amp torch.cpu.amp torch.cuda.amp "
         "torch.utils._contextlib torch.utils._pytree torch.utils._cxx_pytree torch.utils.checkpoint torch.utils._foreach_utils "
         "torch.autograd.grad_mode torch.autograd.function torch.autograd.variable torch.autograd.anomaly_mode "
-        "torch.testing torch.backends torch.ao",
+        "torch.testing torch.backends torch.ao torch.signal",
     ),
     **of(
         GRAPH,
-        "torch.functional torch.nn.functional torch._tensor torch._linalg_utils torch._lowrank torch._lobpcg torch.signal "
+        "torch.functional torch.nn.functional torch._tensor torch._linalg_utils torch._lowrank torch._lobpcg "
         "torch.nn.init torch._refs torch._decomp torch._prims torch._meta_registrations torch._ops torch._VF torch.special "
         "torch.linalg torch.fft torch._custom_op torch._library torch.nn.grad",
     ),

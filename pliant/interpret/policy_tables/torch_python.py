@@ -161,8 +161,6 @@ MODULES: list[Row] = [
         },
     ),
     *skips("PL0020", "it starts the autograd engine", {"torch.autograd": "backward gradcheck gradgradcheck"}),
-    # under any compiler it hands tensors where the operator takes numbers
-    *skips("PL0003", "under a compiler it hands tensors to an operator that takes numbers", {"torch.optim.adamax": "_multi_tensor_adamax"}),
     # its `__enter__` and `__exit__` are lookasides
     Row("torch.autograd.profiler", "inline", "record_function"),
     Row("torch.autograd.profiler.record_function", "inline", "__call__ _recreate_cm"),
@@ -176,7 +174,7 @@ MODULES: list[Row] = [
     Row("torch.nn.parameter", "native_python", "is_lazy", reads="arguments"),
     Row("torch.autograd.graph.saved_tensors_hooks", "inline", "__init__ __enter__ __exit__"),
     Row("torch.autograd.graph.save_on_cpu", "inline", "__init__"),
-    Row("torch.autograd.graph", "inline", "saved_tensors_hooks save_on_cpu"),
+    Row("torch.autograd.graph", "inline", "saved_tensors_hooks save_on_cpu disable_saved_tensors_hooks"),
     Row("torch._functorch.utils", "native_python", "unwrap_dead_wrappers", reads="arguments"),
     Row(
         "torch.utils.checkpoint",

@@ -1,0 +1,85 @@
+"""Operators of linear algebra and histograms for which PyTorch has no shape function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.graph.originals import torch
+from pliant.graph.rules.factory import like
+from pliant.graph.rules.shape import category, equal, less, new, row_major, strided
+from pliant.graph.rules.table import rule
+from pliant.graph.traced import TracedTensor
+
+
+def by_columns(trace: Any, sizes: tuple, rows: Any, x: TracedTensor) -> Any:
+    """Matrices as LAPACK lays them out. `rows`: those of the memory of each, of which the result may be the first ones."""
+    *batch, _, k = sizes
+    strides = row_major(trace, (*batch, k, rows))
+    return strided(trace, sizes, (*strides[:-2], strides[-1], strides[-2]), x.dtype, x.device)
+
+
+def matrices(*given: TracedTensor) -> bool:
+    """Whether these are matrices, or batches of them, of sizes that are known when the graph runs, and of a dtype that LAPACK takes."""
+    known = all([type(s) is int or s.node.expr.backed for x in given for s in x.sizes])
+    return known and all([len(x.sizes) > 1 and category(x.dtype) > 1 and x.dtype.itemsize > 2 for x in given])
+
+
+@rule("geqrf")
+def geqrf(trace: Any, x: TracedTensor) -> Any:
+    if not matrices(x):
+        return NotImplemented
+    *batch, m, n = x.sizes
+    return by_columns(trace, x.sizes, m, x), new(trace, (*batch, n if less(trace, n, m) else m), x.dtype, x.device)
+
+
+@rule("linalg_lstsq")
+def lstsq(trace: Any, a: TracedTensor, b: TracedTensor, rcond: Any = None, *, driver: str | None = None) -> Any:
+    """By the driver of the CPU, of as many right sides as there are matrices."""
+    if driver not in (None, "gelsy") or not matrices(a, b) or a.dtype is not b.dtype or len(a.sizes) != len(b.sizes):
+        return NotImplemented
+    *batch, m, n = a.sizes
+    if not all([equal(trace, p, q) for p, q in zip([*batch, m], b.sizes[:-1])]) or a.device.type != "cpu":
+        return NotImplemented
+    solution = by_columns(trace, (*batch, n, b.sizes[-1]), n if less(trace, m, n) else m, a)
+    real = a.dtype.to_real()
+    return solution, new(trace, (0,), real, a.device), new(trace, tuple(batch), torch.int64, a.device), new(trace, (0,), real, a.device)
+
+
+@rule("histogram.bin_ct")
+def histogram(
+    trace: Any, x: TracedTensor, bins: Any = 100, *, range: Any = None, weight: TracedTensor | None = None, density: bool = False
+) -> Any:
+    if type(bins) is not int or bins < 1 or not counted(x, weight):
+        return NotImplemented
+    return new(trace, (bins,), x.dtype, x.device), new(trace, (bins + 1,), x.dtype, x.device)
+
+
+@rule("histogram.bins_tensor")
+def histogram_of_edges(
+    trace: Any, x: TracedTensor, bins: TracedTensor, *, weight: TracedTensor | None = None, density: bool = False
+) -> Any:
+    if len(bins.sizes) != 1 or type(bins.sizes[0]) is not int or bins.sizes[0] < 2 or bins.dtype is not x.dtype or not counted(x, weight):
+        return NotImplemented
+    return new(trace, (bins.sizes[0] - 1,), x.dtype, x.device), new(trace, (bins.sizes[0],), x.dtype, x.device)
+
+
+def counted(x: TracedTensor, weight: TracedTensor | None) -> bool:
+    return x.dtype in (torch.float32, torch.float64) and x.device.type == "cpu" and weight is None
+
+
+@rule("_masked_softmax")
+def masked_softmax(trace: Any, x: TracedTensor, mask: TracedTensor, dim: Any = None, mask_type: Any = None) -> Any:
+    """Where each element has its own mask."""
+    if mask_type != 2 or mask.dtype is not torch.bool or not alike(trace, x, mask) or category(x.dtype) != 2:
+        return NotImplemented
+    return like(trace, x)
+
+
+@rule("_masked_softmax_backward")
+def masked_softmax_backward(trace: Any, g: TracedTensor, y: TracedTensor, mask: TracedTensor, dim: Any = None) -> Any:
+    fits = alike(trace, g, y) and alike(trace, g, mask) and g.dtype is y.dtype
+    return new(trace, g.sizes, g.dtype, g.device) if fits else NotImplemented
+
+
+def alike(trace: Any, x: TracedTensor, other: TracedTensor) -> bool:
+    return len(x.sizes) == len(other.sizes) > 0 and all([equal(trace, p, q) for p, q in zip(x.sizes, other.sizes)])

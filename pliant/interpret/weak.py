@@ -50,9 +50,9 @@ def make(args: tuple, kw: dict) -> Any:
 
 
 def of_the_program(o: Any) -> bool:
-    """Whether `o` is a plain object of a class that is written in Python, which weak references may refer to (since 3.12 at an offset below 0)."""
+    """Whether `o` is a plain object of a class that is written in Python, which weak references may refer to."""
     t = type(o)
-    return type(t) is type and t.__weakrefoffset__ != 0 and all([c is object or c.__flags__ & HEAPTYPE for c in t.__mro__])
+    return type(t) is type and t.__weakrefoffset__ != 0 and all([c is object or c.__flags__ & HEAPTYPE for c in t.__mro__])  # (below 0 since 3.12)
 
 
 def in_a_frame(o: Any) -> bool:

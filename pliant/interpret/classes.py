@@ -24,7 +24,7 @@ import torch
 from pliant.bytecode import kinds as K
 from pliant.guards import source as S
 from pliant.interpret import policy, runtime, shadows
-from pliant.interpret.attributes import forget_lookups, getattr_, lookup
+from pliant.interpret.attributes import SLOTS, forget_lookups, getattr_, lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.calls import call, inline, native
 from pliant.interpret.capture import UNSET
@@ -170,7 +170,11 @@ def make_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
     python_new = new.__func__ if type(new) is staticmethod else new
     cls = call(python_new, (meta, name, bases, ns), kw) if type(python_new) is FunctionType else new_class(meta, name, bases, ns, kw)
     if isinstance(cls, meta) and type(init) is FunctionType:
-        call(init, (cls, name, bases, ns), kw)
+        made = call(init, (cls, name, bases, ns), kw)
+        if made is not None:
+            raise TypeError(f"__init__() should return None, not {type_name(type_of(made))!r}")
+    elif isinstance(cls, meta) and type(init) not in SLOTS:
+        raise refused(f"a class made by {meta.__qualname__}, whose __init__ is no function")
     return cls
 
 

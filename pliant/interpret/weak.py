@@ -52,7 +52,8 @@ def make(args: tuple, kw: dict) -> Any:
 def of_the_program(o: Any) -> bool:
     """Whether `o` is a plain object of a class that is written in Python, which weak references may refer to."""
     t = type(o)
-    return type(t) is type and t.__weakrefoffset__ != 0 and all([c is object or c.__flags__ & HEAPTYPE for c in t.__mro__])  # (below 0 since 3.12)
+    weak = t.__weakrefoffset__ != 0  # since 3.12 it may be below 0
+    return type(t) is type and weak and all([c is object or c.__flags__ & HEAPTYPE for c in t.__mro__])
 
 
 def in_a_frame(o: Any) -> bool:

@@ -130,6 +130,26 @@ def test_a_constructor_that_is_replaced():
             assert torch.equal(compiled(x, n), program(x, n))
 
 
+def test_constructors_of_metaclasses():
+    class Returns(type):
+        def __init__(cls, *args):
+            return 3
+
+    class Static(type):
+        __init__ = staticmethod(lambda *args: None)
+
+    class Yields(type):
+        def __init__(cls, *args):
+            yield 3
+
+    for meta in (Returns, Static, Yields):
+
+        def program(x):
+            return (x + 1).tolist(), meta("Thing", (), {}).__name__
+
+        assert outcome(pliant.compile(program, backend="aten"), torch.ones(2)) == outcome(program, torch.ones(2))
+
+
 def test_managers_that_are_entered_behind_a_break():
     class Manager:
         __enter__ = staticmethod(lambda *a: len(a))

@@ -15,6 +15,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import inspect
 import types
 import typing
 from typing import Any
@@ -330,6 +331,15 @@ def l_namedtuple(args: tuple, kw: dict) -> type:
     for a in (*args, *kw.values()):
         to_c(collections.namedtuple, a)
     return remade(collections.namedtuple(*args, **kw), collections.namedtuple, args, kw)
+
+
+def l_make_dataclass(args: tuple, kw: dict) -> type:
+    """Since 3.12 it asks which module the calling frame is of."""
+    return inline(dataclasses.make_dataclass, args, {"module": vm.frame.globals.get("__name__", "__main__"), **kw})
+
+
+if "module" in inspect.signature(dataclasses.make_dataclass).parameters:
+    lookaside(dataclasses.make_dataclass)(l_make_dataclass)
 
 
 def enum_maker(cls: Any) -> Any:

@@ -475,8 +475,9 @@ def module_getattr(mod: Any, name: str) -> Any:
                 raise
             if name == "__dict__":
                 raise Break("PL0007", f"the __dict__ of module {mod.__name__}")
-            else:
-                r = world.locate(v, S.const(mod).attr(name))
+            if type(lookup(type(mod), name)) in SLOTS:
+                return v  # bound anew each time it is read
+            r = world.locate(v, S.const(mod).attr(name))
         world.reads[key] = r
     return r
 

@@ -112,3 +112,19 @@ def test_on_before_the_call():
     held.by = 4
     with held:
         assert torch.equal(target(t(3)), (t(3) - 1) * 4 + (t(3) - 3) * 4)
+
+
+@pytest.mark.parametrize("name", ["mkldnn", "cudnn", "opt_einsum"])
+def test_flags_of_backends_inside(name):
+    """Modules that read and write what C++ holds: `module.__getattribute__` is bound anew each time that it is read."""
+    backend = getattr(torch.backends, name)
+
+    def fn(x):
+        with backend.flags(enabled=False):
+            y = torch.einsum("ij,jk->ik", x, x)
+        return y, backend.enabled
+
+    target, before = compiled(fn), backend.enabled
+    for k in (3, 4):
+        assert torch.equal(target(t(k, k))[0], fn(t(k, k))[0])
+        assert target(t(k, k))[1] == before == backend.enabled

@@ -193,9 +193,10 @@ PyObject *read_attr(PyObject *o, PyObject *name, PyTypeObject **searched) {
     bool generic = t->tp_getattro == PyObject_GenericGetAttr || PyModule_CheckExact(o);
     if (t->tp_getattro == slot_getattr || t->tp_getattro == slot_getattr_hook) {
         // `__getattr__` alone leaves ordinary look-ups alone; it must not be reached.
-        generic = _PyType_Lookup(t, str_getattribute) == object_getattribute;
-        PyObject *slot = generic ? nullptr : _PyType_Lookup(t, name);
-        if (!generic && !(slot && Py_TYPE(slot) == &PyMemberDescr_Type)) return nullptr; // a slot is read without asking the class
+        // A slot is read without asking `__getattribute__`.
+        PyObject *raw = _PyType_Lookup(t, name);
+        const bool slot = raw && Py_TYPE(raw) == &PyMemberDescr_Type;
+        if (!slot && _PyType_Lookup(t, str_getattribute) != object_getattribute) return nullptr;
         generic = true;
     }
     PyObject *d = _PyType_Lookup(t, name);
@@ -273,6 +274,7 @@ bool values_init() {
     PyObject *scope = PyDict_New();
     if (!scope || PyDict_SetItemString(scope, "__builtins__", PyEval_GetBuiltins()) < 0) return false;
     PyObject *done = PyRun_String("class A:\n __getattribute__ = lambda s, n: None\n __eq__ = lambda s, o: False\n"
+                                  "A().a\n" // CPython gives the class the slot function for `__getattribute__` alone when it is first asked
                                   "class B:\n __getattr__ = lambda s, n: None\n"
                                   "from collections import deque\n",
                                   Py_file_input, scope, scope);

@@ -180,3 +180,55 @@ def test_nothing_is_resized_to_nothing(backend):
         for fn in (program, compiled):
             with pytest.raises(RuntimeError, match="greater than 0"):
                 fn(x, s)
+
+
+class Asked:
+    """Says what it is asked for, and answers otherwise than its slots hold."""
+
+    __slots__ = ("n", "t")
+    heard: list = []
+
+    def __getattribute__(self, name):
+        Asked.heard.append(name)
+        value = object.__getattribute__(self, name)
+        return value * 10 if type(value) in (int, float) else value
+
+    def __setattr__(self, name, value):
+        Asked.heard.append(("set", name))
+        object.__setattr__(self, name, value)
+
+
+class AskedForAttributes(Asked):
+    """The same with a `__dict__`."""
+
+
+def held(cls, n):
+    o = cls()
+    o.n, o.t = n, torch.ones(2) * n
+    return o
+
+
+def reads(x, o):
+    return x * o.n + o.t
+
+
+def writes(x, o):
+    o.n += 1
+    o.t = o.t * 2
+    return x * 2
+
+
+@pytest.mark.parametrize("cls", [Asked, AskedForAttributes])
+@pytest.mark.parametrize("program", [reads, writes])
+def test_guards_and_captures_ask_no_object(cls, program):
+    """What the program's `__getattribute__` hears is what the program asks, in captures and where an entry holds."""
+    compiled, x = pliant.compile(program, backend="aten", strict=True), torch.ones(2)
+    for n in (3, 4, 5, 3, 3.5, 4):
+        ours, theirs = held(cls, n), held(cls, n)
+        Asked.heard.clear()
+        want, said = program(x, theirs), list(Asked.heard)
+        Asked.heard.clear()
+        got = compiled(x, ours)
+        assert Asked.heard == said and torch.equal(got, want)
+        for name in ("n", "t"):
+            assert str(object.__getattribute__(ours, name)) == str(object.__getattribute__(theirs, name))

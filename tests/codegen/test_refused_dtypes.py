@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 
 import pytest
 import torch
@@ -144,3 +145,30 @@ def test_integers_become_halves_before_they_are_multiplied():
     a, b = torch.tensor([2**40, 3, -(2**40), 0, 70000]), torch.tensor([1, 0.5, 1, 2, 1]).half()
     for fn in (torch.xlogy, lambda a, b: torch.addcmul(b, a, b - b)):
         assert torch.allclose(pliant.compile(fn, background=False)(a, b), fn(a, b), equal_nan=True, atol=1e-6)
+
+
+MIXED = {
+    "layer norm": lambda x, w, b: F.layer_norm(x, (4,), w, b),
+    "batch norm": lambda x, w, b: F.batch_norm(x, torch.zeros(4, dtype=b.dtype), torch.ones(4, dtype=b.dtype), w, b),
+    "batch norm of a batch": lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+    "group norm": lambda x, w, b: F.group_norm(x, 2, w, b),
+    "instance norm": lambda x, w, b: F.instance_norm(x[:, :, None].expand(2, 4, 3), weight=w, bias=b),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_parameters_of_another_dtype(name):
+    """Rows of halves may be normalized with parameters of float32, and nothing else is of two dtypes."""
+    fn, dtypes = MIXED[name], (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+    given = torch.arange(8.0).view(2, 4) / 3, torch.tensor([1, 0.5, 2, 1]), torch.tensor([0.5, 0, -1, 1])
+    made = {d: [t.to(d) for t in given] for d in dtypes}
+    compiled = pliant.compile(fn, background=False, recompile_limit=100)
+    for of_x, of_w, of_b in itertools.product(dtypes, dtypes, dtypes):
+        args = (made[of_x][0], made[of_w][1], made[of_b][2])
+        try:
+            want = fn(*args)
+        except RuntimeError:
+            with pytest.raises(RuntimeError):
+                compiled(*args)
+        else:
+            torch.testing.assert_close(compiled(*args), want, rtol=2e-2, atol=2e-2)

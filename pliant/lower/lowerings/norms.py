@@ -8,7 +8,7 @@ import torch
 
 from pliant.lower.lowerings.builder import Builder, Refuse, lowering
 from pliant.lower.lowerings.pointwise import named
-from pliant.lower.lowerings.reductions import count, exactly, moments, put_reduced
+from pliant.lower.lowerings.reductions import count, exactly, moments, put_reduced, refuse_mixed
 from pliant.lower.lowerings.scalars import FLOATS, V, reduce, sqrt, up
 
 aten = torch.ops.aten
@@ -54,6 +54,7 @@ class Groups:
 @lowering(aten.native_group_norm.default)
 def _group_norm(b: Builder, o: Any) -> None:
     x, weight, bias, _, _, _, groups, eps = o.args
+    refuse_mixed(x, weight, bias)
     rank = len(x.sizes)
     g = Groups(b, x, groups, tuple(range(rank + 1)), rank - 1)
     v = g.load(x, g.big(x))
@@ -104,6 +105,7 @@ def _batch_norm(b: Builder, o: Any) -> None:
 
 
 def with_statistics_of_batch(b: Builder, o: Any, x: Any, weight: Any, bias: Any, eps: float) -> None:
+    refuse_mixed(x, weight, bias)
     s, axes, kept, gone = exactly(b, x, [d for d in range(len(x.sizes)) if d != 1])
     v = up(s.load(x, axes))
     if v.dtype not in FLOATS:
@@ -133,6 +135,7 @@ def _batch_norm_inference(b: Builder, o: Any) -> None:
         raise Refuse
     if any(b.needed(t) for t in o.outs[1:]):
         raise Refuse
+    refuse_mixed(x, weight, bias, mean, var)
     s = b.space(x.sizes)
     v = up(s.load(x))
     scale = 1.0 / sqrt(up(s.load(var, [1])) + float(eps))

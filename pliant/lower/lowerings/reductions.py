@@ -254,9 +254,17 @@ def _logsumexp(b: Builder, o: Any) -> None:
     put_reduced(s, o.outs[0], rounded(log(rounded(total, x.dtype)), x.dtype) + base, axes, len(x.sizes))
 
 
+def refuse_mixed(x: Any, *parameters: Any) -> None:
+    """ATen normalizes with parameters of the dtype of `x`, or rows of halves with ones of float32; it raises on others."""
+    dtypes = {p.dtype for p in parameters if p is not None}
+    if not dtypes <= {x.dtype} and not (x.dtype in HALVES.values() and dtypes == {torch.float32}):
+        raise Refuse
+
+
 @lowering(aten.native_layer_norm.default)
 def _layer_norm(b: Builder, o: Any) -> None:
     x, shape, weight, bias, eps = o.args
+    refuse_mixed(x, weight, bias)
     k = len(shape)
     s, axes, kept, gone = reducing(b, x, list(range(len(x.sizes) - k, len(x.sizes))))
     v = up(s.load(x, axes))

@@ -349,7 +349,7 @@ class Region:
             self.note_break(found, found.exit)
         with torch._C.DisableTorchFunction():  # what looks at traced tensors is no matter of the program's classes and modes
             emitted = emit(found, fn, self.context, start=start)
-            entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
+        entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
         record.captures += 1
         if record.died > SHORT_LIVED and not self.config.fullgraph:
             record.skip = 1 << min(record.died - SHORT_LIVED, MOST_SKIPPED)

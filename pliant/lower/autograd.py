@@ -125,9 +125,10 @@ class Plan:
             raise Reconsider(self.name, "an output has gradients that do not come from any input", LEAF)
 
     def from_inputs(self) -> bool:
-        """Whether the history of every head begins at an input, among others."""
-        begins = {self.leaf(t).vid for t in self.wanted}
-        return all([any([n.variable.vid in begins for n in nodes_under(h.grad_fn) if hasattr(n, "variable")]) for h in self.differentiable])
+        """Whether the node of every head has edges: its history begins at an input, among others, or all are one node, which has all."""
+        begins, heads = {self.leaf(t).vid for t in self.wanted}, self.differentiable
+        begun = [any([n.variable.vid in begins for n in nodes_under(h.grad_fn) if hasattr(n, "variable")]) for h in heads]
+        return all(begun) or not any(begun) and len(together(heads, sharing(heads))) == 1
 
     def refuse_overlap(self) -> None:
         if any([t.storage_id in self.trace.data_memory and (t.requires_grad or self.leaf(t).requires_grad) for t in self.slots]):

@@ -57,11 +57,9 @@ def test_the_page_of_the_docs_is_in_step():
 
 def test_reasons_are_in_the_words_of_the_program():
     """Not in those of the C++ code that cannot work on a stand-in."""
-    x = torch.randn(5, 3)
-    programs = {
-        "linalg_lstsq": lambda x: torch.linalg.lstsq(x, x).solution,
-        "ctc_loss": lambda x: F.ctc_loss(x.log_softmax(1)[:, None], torch.tensor([[1]]), (x.shape[0],), (1,)),
-    }
-    for name, fn in programs.items():
-        told = [line for line in str(pliant.explain(fn, x)).splitlines() if line.strip().startswith("what:")]
-        assert len(told) == 1 and name in told[0] and len(told[0]) < 120, told
+
+    def fn(x):
+        return F.ctc_loss(x.log_softmax(1)[:, None], torch.tensor([[1]]), (x.shape[0],), (1,))
+
+    told = [line for line in str(pliant.explain(fn, torch.randn(5, 3))).splitlines() if line.strip().startswith("what:")]
+    assert len(told) == 1 and "ctc_loss" in told[0] and len(told[0]) < 120, told

@@ -592,7 +592,7 @@ def distributions_of_many(x):
 @program(*ROWS, breaks=1)
 def distributions_refused(x):
     try:
-        D.Normal(x, -1.0)
+        D.Normal(x, -1.0, validate_args=True)  # the default is another one once torch.compile was at work, in `torch.cond` say
     except ValueError as e:
         said = str(e).splitlines()[0]
     return said, D.Normal(x, -1.0, validate_args=False).scale, D.Normal(0.0, 1.0).log_prob(x), D.Uniform(x, x + 1).support.check(x + 0.5)

@@ -193,10 +193,10 @@ PyObject *read_attr(PyObject *o, PyObject *name, PyTypeObject **searched) {
     bool generic = t->tp_getattro == PyObject_GenericGetAttr || PyModule_CheckExact(o);
     if (t->tp_getattro == slot_getattr || t->tp_getattro == slot_getattr_hook) {
         // `__getattr__` alone leaves ordinary look-ups alone; it must not be reached.
-        // A slot is read without asking `__getattribute__`.
+        // What an object holds in C, a slot among that, is read without asking its `__getattribute__`.
         PyObject *raw = _PyType_Lookup(t, name);
-        const bool slot = raw && Py_TYPE(raw) == &PyMemberDescr_Type;
-        if (!slot && _PyType_Lookup(t, str_getattribute) != object_getattribute) return nullptr;
+        const bool held = raw && (Py_TYPE(raw) == &PyMemberDescr_Type || Py_TYPE(raw) == &PyGetSetDescr_Type);
+        if (!held && _PyType_Lookup(t, str_getattribute) != object_getattribute) return nullptr;
         generic = true;
     }
     PyObject *d = _PyType_Lookup(t, name);

@@ -167,6 +167,8 @@ def known(op: Any) -> Exception | None:
 def fits(op: Any, tensors: Sequence[TracedTensor]) -> bool:
     """Whether each plain number among the arguments is one of the dtypes of the tensors beside it; those that vary may not be."""
     narrow = {t.dtype for t in tensors if t.dtype in MOST}
+    if any([type(v) is int and v.bit_length() > 63 for v in op.args]):
+        return False
     if not narrow:
         return True
     given = (*op.args, *op.kwargs.values())

@@ -580,6 +580,8 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
             b = specialize(b)
         if fn in (operator.pow, operator.ipow) and of_unsure_sign(ta, tb, a):
             return fn(specialize(a), specialize(b))
+        if ta is int and tb in SYM_TYPES and a.bit_length() > 63 or tb is int and ta in SYM_TYPES and b.bit_length() > 63:
+            return fn(specialize(a), specialize(b))  # symbolic numbers are of 64 bits
         return of_plain(fn, a, b)
     row = answering(ta, tb, "binary")
     if row is not None:

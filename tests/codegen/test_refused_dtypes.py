@@ -172,3 +172,25 @@ def test_parameters_of_another_dtype(name):
                 compiled(*args)
         else:
             torch.testing.assert_close(compiled(*args), want, rtol=2e-2, atol=2e-2)
+
+
+WIDE = {
+    "where": lambda x, n: torch.where(x > 0, x, n), "masked_fill": lambda x, n: x.masked_fill(x > 0, n), "product": lambda x, n: x * n,
+    "product with a size": lambda x, n: x * (x.shape[0] + n), "compared": lambda x, n: x > n, "clamp": lambda x, n: x.clamp(max=n),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("name", WIDE)
+def test_numbers_beyond_64_bits(name, backend):
+    """They are no symbols, and what is computed of symbols with them is Python's."""
+    fn, compiled = WIDE[name], pliant.compile(WIDE[name], backend=backend, background=False, strict=False)
+    for x in (INTS, FLOATS):
+        for n in (3, 5, 2**64 + 2, 2**63, -(2**63), -(2**63) - 1, 2**63 - 1, 4):
+            try:
+                want = fn(x, n)
+            except (OverflowError, RuntimeError) as e:
+                with pytest.raises(type(e)):
+                    compiled(x, n)
+            else:
+                assert torch.equal(compiled(x, n), want)

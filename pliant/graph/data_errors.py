@@ -69,10 +69,14 @@ def may_raise(op: Any) -> bool:
     return op.target in RAISING or divides(op.target) and raises_on_integers(op) or of_others(op.target)
 
 
+KNOWN_NAMESPACES = ("pliant", "quantized_decomposed")
+"""Of libraries whose operators refuse dtypes, shapes and constants alone, which they did when they were captured."""
+
+
 @of_operator
 def of_others(target: Any) -> bool:
     """Is it an operator of a library or of the user's, which may raise anything, and do anything before that?"""
-    return op_info(target).custom and not target._schema.name.startswith("pliant::")
+    return op_info(target).custom and target.namespace not in KNOWN_NAMESPACES
 
 
 def leaves_a_part(ops: list[Any], n: int) -> bool:

@@ -16,6 +16,7 @@ from types import MethodType
 from typing import Any
 
 from torch import Tag
+from torch.fx.graph_module import _WrappedCall
 
 from pliant.bytecode import kinds as K
 from pliant.graph.control_flow import FLOWS
@@ -203,11 +204,16 @@ def handlers(f: Any) -> Iterator[tuple[Any, int, bool, Any]]:
         f = f.parent
 
 
+ONLY_TELLING = frozenset((_WrappedCall.__call__.__code__,))
+"""Functions whose handlers let the same exception go on, and do no more than tell the user something: that of `GraphModule.__call__`
+prints the line of the generated code."""
+
+
 def caught(f: Any, errors: tuple[type[Exception], ...] = (IndexError, RuntimeError)) -> bool:
     """Whether an exception raised now, of one of `errors`, meets an `except` that takes it; in the program's own code also a `finally`, or
     a context manager other than PyTorch's. (Those of libraries put back settings, mostly, and each operation below would end a graph.)"""
     for frame, i, is_handler, leave in handlers(f):
-        if not is_handler or leave is not None and of_torch(leave):
+        if not is_handler or leave is not None and of_torch(leave) or frame.code in ONLY_TELLING:
             continue
         taken = takes(frame, i + 1, errors)
         if taken or taken is None and not frame.code.co_filename.startswith(LIBRARIES):
@@ -220,7 +226,8 @@ def caught_from_others(f: Any) -> bool:
     no_breaks = vm.config.fullgraph or vm.world.error_on_break
     if not no_breaks:
         return caught(f, ANYTHING)
-    return any([takes(frame, i + 1, ANYTHING) for frame, i, is_handler, _ in handlers(f) if is_handler])
+    found = [(frame, i) for frame, i, is_handler, _ in handlers(f) if is_handler and frame.code not in ONLY_TELLING]
+    return any([takes(frame, i + 1, ANYTHING) for frame, i in found])
 
 
 def takes(f: Any, i: int, errors: tuple[type[Exception], ...]) -> bool | None:

@@ -371,3 +371,21 @@ def test_what_the_run_checks_of_numbers_behind_a_write_meets_its_handler(name):
     for _ in range(2):
         x, mine = torch.ones(2), torch.ones(2)
         assert torch.equal(compiled(mine, torch.ones(3)), fn(x, torch.ones(3))) and torch.equal(x, mine)
+
+
+class Looked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.table = torch.nn.Embedding(10, 4)
+
+    def forward(self, x, i):
+        return self.norm(x) + self.table(i)
+
+
+def test_handlers_of_a_graph_module_let_an_exception_go_on():
+    """Its `__call__` catches whatever is raised, to print where, and raises it again."""
+    module = torch.fx.symbolic_trace(Looked())
+    check(module, *[(torch.randn(n, 4), torch.arange(n)) for n in (2, 3, 4)], breaks=0, grad=True)
+    with contextlib.redirect_stderr(None), pytest.raises(IndexError):
+        compiled(module)(torch.randn(2, 4), torch.tensor([1, 99]))

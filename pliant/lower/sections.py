@@ -73,6 +73,8 @@ def places(ops: list[Any], slots: set[int], seen: list[TracedTensor]) -> list[in
     steps = views.output_steps(ops, seen)
     try:
         roots = {r.vid: r for r in (views.root(t, steps) for t in seen) if r.vid not in slots}
+        if any([t.grad_fn is None for t in (*seen, *roots.values())]):
+            return []  # a leaf that was made here
         edges = edges_under([r.grad_fn for r in roots.values()])
         parents = {t.vid for t in seen if (t.grad_fn, t.output_nr) in edges}
     except (Untraceable, RuntimeError):  # autograd would make the history of a view anew

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.control_flow import FLOWS, Block, Leave, needs
+from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.lower import liveness, views
@@ -37,7 +37,8 @@ class Section:
     inputs: list[Any]
     made: list[Any]
     numbers: list[Any]  # of the last: those that the region returns
-    crossing: list[TracedTensor]  # inputs with gradients that an earlier section has made
+    crossing: list[TracedTensor]  # inputs with a history, which an earlier section has made
+    leaves: set[int]  # vids of leaves that cross, which nobody sees
     foreign: frozenset[str]  # symbols that other sections make known
     before: list[Any]  # all assertions of the region
 
@@ -60,12 +61,12 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
 
 
 def may_cut(trace: Any) -> bool:
-    """Not where a run may leave in the middle, a hook has its say, or what a tensor object is changes on the way."""
-    if trace.exits or trace.marks or trace.hooked or trace.freed or trace.own_leaves or trace.data_memory or trace.wrapping:
+    """Not where a run may leave in the middle, or what a tensor object is changes on the way."""
+    if trace.exits or trace.marks or trace.freed or trace.data_memory or trace.wrapping:
         return False
     if any([t.requires_grad and t.grad_fn is not None and t.vid not in trace.leaves for t in trace.inputs]):
         return False  # an input that was written
-    return not any([op.target in FLOWS or liveness.restrides(op) or any(map(is_list, liveness.op_outputs(op))) for op in trace.ops])
+    return not any([liveness.restrides(op) or any(map(is_list, liveness.op_outputs(op))) for op in trace.ops])
 
 
 def places(ops: list[Any], slots: set[int], seen: list[TracedTensor]) -> list[int]:
@@ -128,14 +129,14 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
             return []
         asserts[max(at, default=0)].append(c)
     told = [v for v in outputs if not isinstance(v, TracedTensor)]  # numbers: by then all are known
-    ends = [Leave(False, told if k == len(parts) - 1 else []) for k in range(len(parts))]
-    wants = [needs(Block(*block), trace.scope.simplify) for block in zip(parts, asserts, ends, strict=True)]
+    lasts = [Leave(False, told if k == len(parts) - 1 else []) for k in range(len(parts))]
+    wants = [needs(Block(*block), trace.scope.simplify) for block in zip(parts, asserts, lasts, strict=True)]
     finals = {t.vid: t for t in liveness.tensors_of(outputs)}
     made: list[Section] = []
     for k, (tensors, symbols) in enumerate(wants):
         if any([binder.get(name, k + 1) > k for name in symbols]) or any([maker.get(vid, k) > k for vid in tensors]):
             return []
-        crossing = [t for t in tensors.values() if maker[t.vid] >= 0 and t.requires_grad]
+        crossing = [t for t in tensors.values() if maker[t.vid] >= 0 and t.requires_grad and t.grad_fn is not None]
         if any([written_with_gradients(ops, crossing) for ops in parts[k:]]):
             return []
         later_t = {vid: t for w, _ in wants[k + 1 :] for vid, t in w.items() if maker[vid] == k}
@@ -144,7 +145,9 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
         foreign = frozenset(name for name, at in binder.items() if at != k) - symbols.keys()
         numbers = list(filter(is_number, told)) if k == len(parts) - 1 else []
         given = [*tensors.values(), *symbols.values()]
-        made.append(Section(parts[k], asserts[k], given, [*out, *later_s.values()], numbers, crossing, foreign, before))
+        own = [t for t in (*tensors.values(), *later_t.values()) if maker[t.vid] >= 0 and t.vid not in finals]
+        leaves = {t.vid for t in own if t.requires_grad and t.is_leaf}
+        made.append(Section(parts[k], asserts[k], given, [*out, *later_s.values()], numbers, crossing, leaves, foreign, before))
     return made
 
 
@@ -172,16 +175,22 @@ def written_with_gradients(ops: list[Any], crossing: Sequence[TracedTensor]) -> 
 def ending(crossing: Sequence[TracedTensor]) -> Iterator[None]:
     """While inside, gradients go no further than to these tensors: nothing arrives at the nodes that have made them.
 
-    An `autograd.Function` below would be given zeros for that: none of these is called.
+    An `autograd.Function` below would be given zeros for that: none of these is called. Hooks on what crossed are the earlier section's.
     """
     found = ends(crossing)
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunctionSubclass():
+        set_on = [(held, dict(held)) for t in crossing if (held := t._backward_hooks)]
     functions = {n for end in found for n in nodes_under(end) if isinstance(n, PYTHONS) and n.name() != CARRY}
     hooks = [node.register_prehook(nothing) for node in found]
     for node in functions:
         node.apply = nothing_of_many
+    for held, _ in set_on:
+        held.clear()
     try:
         yield
     finally:
+        for held, kept in set_on:
+            held.update(kept)
         for node in functions:
             del node.apply
         for hook in hooks:

@@ -53,11 +53,14 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     seen = {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
     if len(seen) < 2 or not may_cut(trace):
         return []
-    cuts = places(trace.ops, slots, list(seen.values()))
-    if not cuts:
-        return []
-    bounds = [0, *cuts, len(trace.ops)]
-    return divided(trace, inputs, outputs, [trace.ops[i:j] for i, j in zip(bounds, bounds[1:])])
+    ops = can_run(trace, inputs)
+    spans = places(ops, slots, list(seen.values()))
+    for cuts in dict.fromkeys((late(spans), early(spans))) if spans else ():
+        bounds = [0, *cuts, len(ops)]
+        found = divided(trace, inputs, outputs, [ops[i:j] for i, j in zip(bounds, bounds[1:])])
+        if found:
+            return found
+    return []
 
 
 def may_cut(trace: Any) -> bool:
@@ -69,8 +72,22 @@ def may_cut(trace: Any) -> bool:
     return not any([liveness.restrides(op) or any(map(is_list, liveness.op_outputs(op))) for op in trace.ops])
 
 
-def places(ops: list[Any], slots: set[int], seen: list[TracedTensor]) -> list[int]:
-    """Where to cut: before which operations. Each result that others come from is made before a cut, and used behind it."""
+def can_run(trace: Any, inputs: list[Any]) -> list[Any]:
+    """The operations without those that read what the region is not given, because nobody needs their results."""
+    made, known, simplify = {t.vid for t in liveness.tensors_of(inputs)}, symbols_of_inputs(inputs), trace.scope.simplify
+    out = []
+    for op in trace.ops:
+        read = [t for t in liveness.op_inputs(op) if t.vid not in made and t.constant is None]
+        if read or not known.issuperset([s.name for e in liveness.op_numbers(op) for s in simplify(e).symbols()]):
+            continue
+        out.append(op)
+        made.update(t.vid for t in liveness.op_outputs(op))
+        known.update(liveness.number(b.symbol).name for b in op.binds)
+    return out
+
+
+def places(ops: list[Any], slots: set[int], seen: list[TracedTensor]) -> list[tuple[int, int]]:
+    """Where to cut: of each result that others come from, (behind which operation at the earliest, before which one at the latest)."""
     steps = views.output_steps(ops, seen)
     try:
         roots = {r.vid: r for r in (views.root(t, steps) for t in seen) if r.vid not in slots}
@@ -83,18 +100,35 @@ def places(ops: list[Any], slots: set[int], seen: list[TracedTensor]) -> list[in
     made: dict[int, int] = {}
     used: dict[int, int] = {}
     for i, op in enumerate(ops):
-        for t in liveness.op_inputs(op) if op.target is not views.DETACH else ():  # nodes keep their results so
-            if t.vid in parents:
+        kept = op.target is views.DETACH  # nodes keep their results so
+        for t in liveness.op_inputs(op):
+            if t.vid in parents and kept:
+                made[t.vid] = max(made.get(t.vid, i), i) if t.vid not in used else made[t.vid]
+            elif t.vid in parents:
                 used.setdefault(t.vid, i)
         for t in liveness.op_outputs(op):
             if t.vid in parents:
                 made[t.vid] = i
                 used.pop(t.vid, None)
+    return [(made[vid], i) for vid, i in used.items() if vid in made]
+
+
+def late(spans: list[tuple[int, int]]) -> tuple[int, ...]:
+    """As few places as will do, each as late as it can be."""
     cuts: list[int] = []
-    for vid, last in sorted(used.items(), key=lambda item: item[1]):
-        if vid in made and not (cuts and cuts[-1] > made[vid]):
+    for first, last in sorted(spans, key=lambda span: span[1]):
+        if not (cuts and cuts[-1] > first):
             cuts.append(last)
-    return cuts
+    return tuple(cuts)
+
+
+def early(spans: list[tuple[int, int]]) -> tuple[int, ...]:
+    """The same, each as early as it can be."""
+    cuts: list[int] = []
+    for first, last in sorted(spans, reverse=True):
+        if not (cuts and cuts[-1] <= last):
+            cuts.append(first + 1)
+    return tuple(reversed(cuts))
 
 
 def edges_under(nodes: list[Any]) -> set[tuple[Any, int]]:
@@ -133,7 +167,8 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
     wants = [needs(Block(*block), trace.scope.simplify) for block in zip(parts, asserts, lasts, strict=True)]
     finals = {t.vid: t for t in liveness.tensors_of(outputs)}
     made: list[Section] = []
-    for k, (tensors, symbols) in enumerate(wants):
+    for k, (tensors, found) in enumerate(wants):
+        symbols = {name: e for name, e in found.items() if name in binder or trace.scope.simplify(e) is e}
         if any([binder.get(name, k + 1) > k for name in symbols]) or any([maker.get(vid, k) > k for vid in tensors]):
             return []
         crossing = [t for t in tensors.values() if maker[t.vid] >= 0 and t.requires_grad and t.grad_fn is not None]

@@ -121,8 +121,8 @@ class Plan:
     def went_backward(self) -> bool:
         """Was `backward()` captured, so that the history of every head has been freed? `Reconsider` if only that of some has."""
         freed = self.trace.freed
-        through = [bool(freed & nodes_under(h.grad_fn)) for h in self.differentiable] if freed else []
-        if any(through) and not all(through):
+        through = [bool(freed & nodes_under(h.grad_fn, self.ends) - self.ends) for h in self.differentiable] if freed else []
+        if any(through) and (self.section is not None or not all(through)):
             raise Reconsider(self.name, "backward() has gone through a part of what the outputs depend on", "backward")
         return any(through)
 

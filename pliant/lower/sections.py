@@ -55,6 +55,9 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
         return []
     ops = can_run(trace, inputs)
     spans = places(ops, slots, list(seen.values()))
+    live = liveness.live_ops(trace.ops, [*outputs, *(c.expr for c in trace.scope.asserts)], trace.inputs) if spans else []
+    if not {id(op) for op in live} <= {id(op) for op in ops}:
+        return []
     for cuts in dict.fromkeys((late(spans), early(spans))) if spans else ():
         bounds = [0, *cuts, len(ops)]
         found = divided(trace, inputs, outputs, [ops[i:j] for i, j in zip(bounds, bounds[1:])])
@@ -65,7 +68,7 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
 
 def may_cut(trace: Any) -> bool:
     """Not where a run may leave in the middle, or what a tensor object is changes on the way."""
-    if trace.exits or trace.marks or trace.freed or trace.data_memory or trace.wrapping:
+    if trace.exits or trace.marks or trace.data_memory or trace.wrapping:
         return False
     if any([t.requires_grad and t.grad_fn is not None and t.vid not in trace.leaves for t in trace.inputs]):
         return False  # an input that was written
@@ -97,6 +100,10 @@ def places(ops: list[Any], slots: set[int], seen: list[TracedTensor]) -> list[tu
         parents = {t.vid for t in seen if (t.grad_fn, t.output_nr) in edges}
     except (Untraceable, RuntimeError):  # autograd would make the history of a view anew
         return []
+    memory: dict[int, list[int]] = {}
+    for t in seen:
+        if t.vid in parents:
+            memory.setdefault(t.storage_id, []).append(t.vid)
     made: dict[int, int] = {}
     used: dict[int, int] = {}
     for i, op in enumerate(ops):
@@ -106,10 +113,10 @@ def places(ops: list[Any], slots: set[int], seen: list[TracedTensor]) -> list[tu
                 made[t.vid] = max(made.get(t.vid, i), i) if t.vid not in used else made[t.vid]
             elif t.vid in parents:
                 used.setdefault(t.vid, i)
-        for t in liveness.op_outputs(op):
-            if t.vid in parents:
-                made[t.vid] = i
-                used.pop(t.vid, None)
+        written = [vid for t in liveness.written(op) if t.requires_grad for vid in memory.get(t.storage_id, ())]
+        for vid in (*written, *(t.vid for t in liveness.op_outputs(op) if t.vid in parents)):
+            made[vid] = i
+            used.pop(vid, None)
     return [(made[vid], i) for vid, i in used.items() if vid in made]
 
 
@@ -165,11 +172,13 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
     told = [v for v in outputs if not isinstance(v, TracedTensor)]  # numbers: by then all are known
     lasts = [Leave(False, told if k == len(parts) - 1 else []) for k in range(len(parts))]
     wants = [needs(Block(*block), trace.scope.simplify) for block in zip(parts, asserts, lasts, strict=True)]
+    wants = [(tensors, {n: e for n, e in symbols.items() if n in binder}) for tensors, symbols in wants]  # the others are equal to some
     finals = {t.vid: t for t in liveness.tensors_of(outputs)}
     made: list[Section] = []
-    for k, (tensors, found) in enumerate(wants):
-        symbols = {name: e for name, e in found.items() if name in binder or trace.scope.simplify(e) is e}
-        if any([binder.get(name, k + 1) > k for name in symbols]) or any([maker.get(vid, k) > k for vid in tensors]):
+    if any([vid not in maker for tensors, _ in wants for vid in tensors]):
+        return []
+    for k, (tensors, symbols) in enumerate(wants):
+        if any([binder[name] > k for name in symbols]) or any([maker[vid] > k for vid in tensors]):
             return []
         crossing = [t for t in tensors.values() if maker[t.vid] >= 0 and t.requires_grad and t.grad_fn is not None]
         if any([written_with_gradients(ops, crossing) for ops in parts[k:]]):

@@ -134,6 +134,25 @@ class Doubled(torch.autograd.Function):
         return g * 2 + 1
 
 
+def written_by_a_view(x):
+    a = x.clone()
+    a.view(-1)[::2].mul_(0.25)
+    a.t()[0].add_(x.sum())
+    return a, torch.maximum(a, x), a.view(-1)
+
+
+def what_nobody_needs(x, y=None):
+    a = x + 2
+    torch.stack([a, a.exp()]).mean(0)
+    return a, a + a.sum()
+
+
+def backward_inside(x):
+    (g,) = torch.autograd.grad((x.relu() * x).sum(), x)
+    a = x.sin() * g
+    return a, a.exp()
+
+
 def own_function(x):
     a = Doubled.apply(x.sin())
     return a, a.exp()
@@ -174,7 +193,7 @@ def branch(x):
 PROGRAMS = [
     square, features, chain, woven, numbers, views, view_of_input, parts, in_place, by_data, drawn, detached, without_gradients, buffer,
     asserted, broken, deep, own_function, own_function_and_input, own_function_between,
-    hook_inside, leaf_inside, branch,
+    hook_inside, leaf_inside, branch, written_by_a_view, what_nobody_needs, backward_inside,
 ]  # fmt: skip
 
 

@@ -297,7 +297,7 @@ class Fuser:
             producer.ops | consumer.ops,
             producer.cost + consumer.cost,
         )
-        if in_place and not self.writes_in_place(out, in_place) or not self.may_scatter(out):
+        if in_place and not self.writes_in_place(out, in_place) or not self.may_scatter(out) or not self.checks_alike(out):
             return None
         loads = {(node.attrs[0], node.attrs[1], node.attrs[2]) for node in out.loads()}
         if len(loads) + len(out.stores) > MAX_ACCESSES or out.cost > MAX_COST:
@@ -317,6 +317,10 @@ class Fuser:
             return True
         # points run in order: nothing that is worth lanes and threads goes along, where the lanes are not those of rows
         return not nest.reduced and (nest.cost <= SMALL or all(q.by_rows for q in nest.stores if q.index))
+
+    def checks_alike(self, nest: LoopNest) -> bool:
+        """Is each index looked at where its operation has points? What does not vary along reduction dims is looked at without any."""
+        return all(map(self.facts.positive, nest.dims[nest.outer :])) or not any(n.op == "bounded" for n in nest.nodes())
 
     def writes_in_place(self, nest: LoopNest, roots: set[int]) -> bool:
         """May this nest write to memory that was there before? Only if all its accesses to it are at the point at hand."""

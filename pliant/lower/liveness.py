@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from pliant.graph.data_errors import divides as divides
-from pliant.graph.data_errors import raises_on_integers as raises_on_integers
+from pliant.graph.data_errors import depends as depends
+from pliant.graph.data_errors import raises_here as raises_here
 from pliant.graph.data_errors import sized_by_data as sized_by_data
 from pliant.graph.dispatch import same
 from pliant.graph.implemented import refused
@@ -102,7 +102,7 @@ def dirty_memory(ops: list[Any]) -> set[int]:
 
 def has_effect(op: Any) -> bool:
     """Must run even if nobody reads its results: random, raising, asserting, or opaque."""
-    return not op.outs or effectful(op.target) or divides(op.target) and raises_on_integers(op) or sized_by_data(op)
+    return not op.outs or effectful(op.target) or depends(op.target) and raises_here(op) or sized_by_data(op)
 
 
 @of_operator
@@ -123,8 +123,8 @@ def effectful(target: Any) -> bool:
 
 @of_operator
 def traits(target: Any) -> tuple[bool, bool, bool, bool]:
-    """(`mutable`, `effectful`, `unknown`, `divides`): what is asked of the operator of each operation."""
-    return mutable(target), effectful(target), unknown(target), divides(target)
+    """(`mutable`, `effectful`, `unknown`, `depends`): what is asked of the operator of each operation."""
+    return mutable(target), effectful(target), unknown(target), depends(target)
 
 
 @of_operator
@@ -136,7 +136,7 @@ def draws(target: Any) -> bool:
 @of_operator
 def only_checks(target: Any) -> bool:
     """Is raising on bad data all that the operator may do besides computing? A kernel that checks can stand for it."""
-    return (target in DATA_CHECKED or divides(target)) and RANDOM not in target.tags
+    return (target in DATA_CHECKED or depends(target)) and RANDOM not in target.tags
 
 
 def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep_effects: bool = True) -> list[Any]:
@@ -179,9 +179,9 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
         read(value)
     kept: list[Any] = []
     for op, outs in zip(reversed(ops), reversed(results), strict=True):
-        changes, effects, foreign, divided = traits(op.target)
+        changes, effects, foreign, conditional = traits(op.target)
         targets = written(op) if changes else ()
-        need = foreign or (keep_effects and (effects or not op.outs or divided and raises_on_integers(op) or sized_by_data(op)))
+        need = foreign or (keep_effects and (effects or not op.outs or conditional and raises_here(op) or sized_by_data(op)))
         if not need:
             for t in outs:
                 if t.vid in live:

@@ -92,7 +92,9 @@ def index(trace: Any, x: TracedTensor, indices: list) -> Any:
 
 def selects_from_something(trace: Any, among: list, shape: tuple) -> None:
     """Raises where places of this shape are named in dims of which one has none, as eager does whatever the other dims are."""
-    if 0 in [n for n in among if type(n) is int] and all([n > 0 if type(n) is int else trace.scope.known_true(ops.ge(key(n), 1)) for n in shape]):
+    if 0 not in [n for n in among if type(n) is int]:
+        return
+    if all([n > 0 if type(n) is int else trace.scope.known_true(ops.ge(key(n), 1)) for n in shape]):
         raise IndexError("index is out of bounds for dimension with size 0")
 
 

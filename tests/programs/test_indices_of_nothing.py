@@ -139,3 +139,19 @@ def test_layer_norm_over_no_dims(fn):
         x = torch.randn(size)
         want, got = outcome(fn, x), outcome(compiled, x)
         assert want is got if isinstance(want, type) else torch.allclose(want, got, atol=1e-5)
+
+
+@pytest.mark.parametrize("dim", [-3, -2, 1, 2])
+@pytest.mark.parametrize("writes", [
+    lambda v, i, dim: v.scatter_(dim, i, 0), lambda v, i, dim: v.scatter_(dim, i, v.clone()), lambda v, i, dim: v.scatter_add_(dim, i, v.clone()),
+    lambda v, i, dim: v.index_fill_(dim, i, 2), lambda v, i, dim: v.index_add_(dim, i, v.clone()),
+])  # fmt: skip
+def test_a_dim_that_is_not_there(writes, dim):
+    def fn(v):
+        w = -128 - v
+        writes(v, torch.zeros_like(v, dtype=INDEX), dim)
+        return v, w
+
+    compiled = pliant.compile(fn, backend="native", background=False)
+    for n in (3, 5, 1):
+        assert outcome(compiled, torch.ones(n)) is outcome(fn, torch.ones(n)) is IndexError

@@ -157,7 +157,8 @@ def scatter(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, *args: A
 
 def scatters(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: Any, *args: Any) -> bool:
     """Whether the sizes are as eager demands."""
-    if len(index.sizes) != len(x.sizes) or not inside(trace, index, x, wrap(dim, len(x.sizes))):
+    d = wrap(dim, len(x.sizes))
+    if d is None or len(index.sizes) != len(x.sizes) or not inside(trace, index, x, d):
         return False
     return not isinstance(source, TracedTensor) or (len(source.sizes) == len(x.sizes) and inside(trace, index, source))
 

@@ -30,32 +30,20 @@ from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
-from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, nodes_under, sharing, stand_in, together
+from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, sharing, stand_in, together
 from pliant.lower.program import Program
-from pliant.lower.restriding import as_views
+from pliant.lower.sections import Section, nodes_under
 
 aten = torch.ops.aten
 
 
-def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", lower: Lowering | None = None) -> Executable:
-    """The executable of a captured region, `fn(*slots) -> tuple` of the flattened `outputs`; differentiable where eager's would be.
-
-    `inputs` and `outputs` as for `codegen.aten.build`. Call it in the grad mode in which the executable will be entered, and before
-    the guards of `trace.scope` are compiled: the backward part may add to them. `lower` replaces operations by others with the
-    same results, forward and backward. Raises `Untraceable` where the region cannot be one differentiable node, and what eager's
-    `backward` would raise (a saved tensor was modified in place).
-    """
-    return Planned(trace, inputs, outputs, name).build(lower)
-
-
 class Planned:
-    """A captured region whose plan is made: `build` may be called for several lowerings, one after the other. Arguments as above."""
+    """A captured region, or a section of it, whose plan is made. `outputs` are flat."""
 
-    def __init__(self, trace: Any, inputs: list[Any], outputs: Any, name: str) -> None:
-        self.trace, self.inputs, self.name = trace, inputs, name
-        self.flat = list(liveness.leaves(outputs))
-        trace.ops[:] = as_views(trace, trace.ops, self.flat)
-        plan = Plan(trace, inputs, self.flat, name) if needs_node(trace, inputs, self.flat) else None
+    def __init__(self, trace: Any, inputs: list[Any], outputs: list[Any], name: str, section: Section | None = None) -> None:
+        self.trace, self.inputs, self.name, self.section = trace, inputs, name, section
+        self.flat = outputs
+        plan = Plan(trace, inputs, self.flat, name, section) if needs_node(trace, inputs, self.flat) else None
         self.plan = plan if plan is not None and plan.differentiable else None
         if self.plan is not None and trace.exits:
             raise Reconsider(name, "gradients flow through the graph, which has a side exit", GRADIENTS)
@@ -68,7 +56,9 @@ class Planned:
     def build(self, lower: Lowering | None) -> Executable:
         if self.plan is None:
             guard = True if self.hidden or self.turned_on else None
-            made = build(self.trace, self.inputs, self.flat, name=self.name, guard=guard, lower=lower or pipeline.call_aten)
+            ops, asserts = (None, None) if self.section is None else (self.section.ops, self.section.asserts)
+            how = {"ops": ops, "asserts": asserts, "guard": guard, "lower": lower or pipeline.call_aten}
+            made = build(self.trace, self.inputs, self.flat, name=self.name, **how)
             return replace(made, fn=with_grad(made.fn)) if self.turned_on else made
         region = AutogradRegion(self.plan, lower, self.traced)
         made = region.build()
@@ -141,8 +131,8 @@ class AutogradRegion:
     def trace(self) -> Traced:
         """Trace the backward part, as a whole and by the parts that are nodes of their own."""
         heads = self.plan.differentiable
-        full, shared = self.plan.trace_backward((True,) * len(heads)), sharing(heads)
-        masks = together(heads, shared)
+        full, shared = self.plan.trace_backward((True,) * len(heads)), sharing(heads, self.plan.ends)
+        masks = together(heads, shared, self.plan.ends)
         parts = [(mask, full if all(mask) else self.trace_partial(full, mask) or self.zeros(full, mask)) for mask in masks]
         return Traced(full, Again(self.plan, full.reads), shared, parts)
 
@@ -233,7 +223,8 @@ class AutogradRegion:
             w.globals["_keep"] = KEEP_GRAPH  # each is freed behind its last reader
             if not self.shared[0]:
                 return lines
-            if not read and any([n.name() in KEEP_A_FACTOR for n in nodes_under(self.plan.differentiable[0].grad_fn)]):
+            under = nodes_under(self.plan.differentiable[0].grad_fn, self.plan.ends) - self.plan.ends
+            if not read and any([n.name() in KEEP_A_FACTOR for n in under]):
                 w.globals["_refused"] = refuse_spent  # eager has kept it, and says that it is gone
                 lines = ["if ctx.slots is None: _refused()"]
             return [*lines, "if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()"]
@@ -244,7 +235,7 @@ class AutogradRegion:
         """The assertions over symbols that only the backward part makes known."""
         made = {name for names in liveness.binders(b.ops).values() for name in names}
         known = made | {s.name for s in self.full.symbols}
-        found = [(c, {s.name for s in c.expr.symbols()}) for c in self.scope.asserts]
+        found = [(c, {s.name for s in c.expr.symbols()}) for c in self.plan.asserts()]
         return [c for c, names in found if names & made and names <= known]
 
     def laid_out(self, w: Writer, name: str, tangent: TracedTensor) -> list[str]:
@@ -296,7 +287,8 @@ class AutogradRegion:
         plan = self.plan
         made = build(plan.trace, plan.inputs, plan.outputs, name=self.name, guard=True, lower=self.lower or pipeline.call_aten)
         heads = {h.vid for h in plan.differentiable}
-        at = [i for i, t in enumerate(plan.outputs) if isinstance(t, TracedTensor) and views.root(t, plan.steps).vid in heads]
+        made_here = [(i, t) for i, t in enumerate(plan.outputs) if isinstance(t, TracedTensor) and t.requires_grad]
+        at = [i for i, t in made_here if views.root(t, plan.steps).vid in heads]
         inner, slots = made.fn, [i for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.requires_grad]
 
         def run(*given: Any) -> tuple:
@@ -318,7 +310,7 @@ class AutogradRegion:
         noted, ops = ways_out(self.plan.trace, copies + self.plan.forward_ops, list(liveness.tensors_of(inputs)), f"{self.name}_forward")
         values = [*self.plan.heads, *self.plan.exports, *self.full.reads, *self.full.symbols]
         later = {name for names in liveness.binders(self.full.ops).values() for name in names}
-        checks = [c for c in self.scope.asserts if not any(s.name in later for s in c.expr.symbols())]
+        checks = [c for c in self.plan.asserts() if not any(s.name in later for s in c.expr.symbols())]
         p = Program(f"{self.name}_forward", self.scope, inputs, [*values, *noted], ops, asserts=[c.expr for c in checks], closed=False)
         p = pipeline.run(p, (pipeline.DCE,))
         written = written_slots(p.steps, liveness.tensors_of(inputs))

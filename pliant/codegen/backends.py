@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from pliant.codegen.aten import Executable
-from pliant.codegen.autograd_region import compile_region
 from pliant.codegen.dynamo_graph import handed
 from pliant.codegen.graph_contract import verify
 from pliant.codegen.graph_wrapper import around, key_of
+from pliant.codegen.region import compile_region
 from pliant.codegen.variants import Backend, Variants
 from pliant.config import DEFAULT_BACKEND
 from pliant.graph.traced import TracedTensor

@@ -17,7 +17,7 @@ import torch
 
 from pliant.codegen import target
 from pliant.codegen.aten import Executable
-from pliant.codegen.autograd_region import Planned, compile_region
+from pliant.codegen.region import Region, compile_region
 from pliant.errors import PliantError
 from pliant.lower import liveness, pipeline
 from pliant.lower.kernels import Launch
@@ -35,7 +35,7 @@ def two_tiers(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "regio
     `later` may run in another thread, under `turns.compiling`: what a thread has for itself is as it was here. It raises `Changed` where
     settings of the process are others by then.
     """
-    planned = Planned(trace, inputs, outputs, name)
+    planned = Region(trace, inputs, outputs, name)
     made, scope, settings = planned.build(None), trace.scope, Settings.here()
 
     def later() -> Executable:

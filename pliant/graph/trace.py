@@ -57,6 +57,7 @@ class Carry(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, leaf: TracedTensor) -> TracedTensor:
+        ctx.set_materialize_grads(False)
         return like(leaf)
 
     @staticmethod

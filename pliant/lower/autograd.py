@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ from pliant.graph.traced import (
     qualified,
 )
 from pliant.lower import cse, liveness, views
+from pliant.lower.sections import Section, ending, ends, nodes_under
 from pliant.symbolic import DataDependent
 
 aten = torch.ops.aten
@@ -75,16 +77,20 @@ class Plan:
     | forward_ops    | the forward part                                                                             |
     """
 
-    def __init__(self, trace: Any, inputs: list[Any], outputs: list[Any], name: str) -> None:
+    def __init__(self, trace: Any, inputs: list[Any], outputs: list[Any], name: str, section: Section | None = None) -> None:
         self.trace = trace
         self.name = name
+        self.section = section
+        self.crossing = section.crossing if section is not None else []
+        self.ends = ends(self.crossing)
         self.inputs = inputs
         self.outputs = outputs
         self.slots = list({t.vid: t for t in inputs if isinstance(t, TracedTensor)}.values())
         self.slot_vids = {t.vid for t in self.slots}
-        self.program = trace.ops[: trace.n_forward]
+        self.program = section.ops if section is not None else trace.ops[: trace.n_forward]
         self.steps = views.output_steps(self.program, outputs)
-        self.rebased = [t for t in self.slots if rebased(trace, t)]
+        crossing = {t.vid for t in self.crossing}
+        self.rebased = [t for t in self.slots if t.vid not in crossing and rebased(trace, t)]
         self.rebased_vids = {t.vid for t in self.rebased}
         self.refuse_overlap()
         self.refuse_detached()
@@ -96,7 +102,7 @@ class Plan:
         self.differentiable = [h for h in self.heads if h.requires_grad and h.vid in seen]
         self.differentiable_vids = {h.vid for h in self.differentiable}
         self.freed = self.went_backward()
-        self.wanted = [t for t in self.slots if self.leaf(t).is_leaf and self.leaf(t).requires_grad]
+        self.wanted = [t for t in self.slots if t.vid in crossing or self.leaf(t).is_leaf and self.leaf(t).requires_grad]
         self.refuse_leaves()
         stop = self.slot_vids | {h.vid for h in self.heads}
         self.replay = views.chain(liveness.tensors_of(outputs), self.steps, stop, self.program)
@@ -127,8 +133,9 @@ class Plan:
     def from_inputs(self) -> bool:
         """Whether the node of every head has edges: its history begins at an input, among others, or all are one node, which has all."""
         begins, heads = {self.leaf(t).vid for t in self.wanted}, self.differentiable
-        begun = [any([n.variable.vid in begins for n in nodes_under(h.grad_fn) if hasattr(n, "variable")]) for h in heads]
-        return all(begun) or not any(begun) and len(together(heads, sharing(heads))) == 1
+        under = [nodes_under(h.grad_fn, self.ends) for h in heads]
+        begun = [any([n in self.ends or hasattr(n, "variable") and n.variable.vid in begins for n in nodes]) for nodes in under]
+        return all(begun) or not any(begun) and len(together(heads, sharing(heads, self.ends), self.ends)) == 1
 
     def refuse_overlap(self) -> None:
         if any([t.storage_id in self.trace.data_memory and (t.requires_grad or self.leaf(t).requires_grad) for t in self.slots]):
@@ -156,6 +163,15 @@ class Plan:
                 found.update((s.name, s) for s in self.trace.scope.simplify(e).symbols() if s.name in bound)
         return list(found.values())
 
+    def asserts(self) -> list[Any]:
+        """The assertions of this region: of a section, without those of others."""
+        found = self.trace.scope.asserts
+        if self.section is None:
+            return found
+        known, own = {id(c) for c in self.section.before}, {id(c) for c in self.section.asserts}
+        new = [c for c in found if id(c) not in known and self.section.foreign.isdisjoint([s.name for s in c.expr.symbols()])]
+        return [c for c in found if id(c) in own] + new
+
     # the backward part --------------------------------------------------------------
     def trace_backward(self, mask: tuple[bool, ...]) -> Backward:
         """Run the autograd engine on the tape of the capture, for the differentiable heads in `mask`."""
@@ -163,7 +179,7 @@ class Plan:
         start = len(trace.ops)
         heads = [h for h, used in zip(self.differentiable, mask, strict=True) if used]
         # eager's backward usually runs outside of autocast
-        with trace.recording(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+        with trace.recording(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST), ending(self.crossing):
             tangents = [trace.tangent(h) for h in heads]
             grads = self.gradients(heads, [self.leaf(t) for t in self.wanted], tangents)
         if trace.n_forward is None:
@@ -285,10 +301,10 @@ def of_the_program(e: Exception) -> str | None:
     return None if frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "pliant") else PYTHON_BACKWARD
 
 
-def sharing(heads: list[Any]) -> list[int]:
-    """For each of the heads, as bits, those whose history has a node with saved tensors in common with its own."""
+def sharing(heads: list[Any], ends: Set[Any]) -> list[int]:
+    """For each of the heads, as bits, those whose history, which begins at `ends`, has a node with saved tensors in common with its own."""
     order: list[Any] = []
-    seen: set[Any] = set()
+    seen: set[Any] = set(ends)
     todo = [(h.grad_fn, False) for h in heads if h.grad_fn is not None]
     while todo:
         node, left = todo.pop()
@@ -305,14 +321,14 @@ def sharing(heads: list[Any]) -> list[int]:
     together = set()
     for node in reversed(order):
         for below, _ in node.next_functions:
-            if below is not None:
+            if below in above:
                 above[below] |= above[node]
         if saves_tensors(node):
             together.add(above[node])
     return [functools.reduce(int.__or__, [bits for bits in together if bits >> i & 1], 0) for i in range(len(heads))]
 
 
-def together(heads: list[Any], shared: list[int]) -> list[tuple[bool, ...]]:
+def together(heads: list[Any], shared: list[int], ends: Set[Any]) -> list[tuple[bool, ...]]:
     """The heads by parts that eager could send backward one after the other, as masks: heads with saved tensors in common (`sharing`) are
     in one part, and so are those whose histories begin at the same leaves."""
     own = list(range(len(heads)))  # of each head, the part that it is in
@@ -324,24 +340,11 @@ def together(heads: list[Any], shared: list[int]) -> list[tuple[bool, ...]]:
         return [(True,) * len(heads)]
     begins: dict[int, set[Any]] = {}
     for at, h in zip(own, heads, strict=True):
-        begins.setdefault(at, set()).update(n for n in nodes_under(h.grad_fn) if not n.next_functions)
+        begins.setdefault(at, set()).update(n for n in nodes_under(h.grad_fn, ends) if n in ends or not n.next_functions)
     parts: dict[frozenset[Any], list[bool]] = {}
     for i, at in enumerate(own):
         parts.setdefault(frozenset(begins[at]), [False] * len(heads))[i] = True
     return [tuple(mask) for mask in parts.values()]
-
-
-def nodes_under(node: Any) -> set[Any]:
-    """The nodes of the autograd graph that can be reached from `node`; none from a leaf, which has no node."""
-    if node is None:
-        return set()
-    seen, todo = {node}, [node]
-    while todo:
-        for below, _ in todo.pop().next_functions:
-            if below is not None and below not in seen:
-                seen.add(below)
-                todo.append(below)
-    return seen
 
 
 def stand_in(t: TracedTensor) -> TracedTensor:

@@ -14,7 +14,7 @@ import torch
 
 from pliant import events, turns
 from pliant.codegen.aten import Executable, Writer
-from pliant.codegen.autograd_region import compile_region
+from pliant.codegen.region import compile_region
 from pliant.graph.record import Bind, Op
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import TracedTensor

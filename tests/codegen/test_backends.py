@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from pliant.codegen.autograd_region import compile_region
 from pliant.codegen.backends import compile_graph, lookup
+from pliant.codegen.region import compile_region
 from pliant.errors import BackendError
 from pliant.graph.traced import TracedTensor
 from tests.codegen.tracing import Captured, tensors_of

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pliant.codegen import native
-from pliant.codegen.autograd_region import compile_region
+from pliant.codegen.region import compile_region
 from pliant.graph import handlers  # noqa: F401 (fills the table of handlers)
 from pliant.graph.symnode import to_sym
 from pliant.graph.trace import Trace

@@ -325,6 +325,12 @@ def noisy(x, w):
 def scaled(x, w, k=torch.tensor(2.0)):
     return ((x @ w) * torch.tensor([1.0, -1.0, 0.5])).relu().sum() * k
 """
+TRAINING += """
+def in_turn(x, w):
+    a = (x @ w).sin()
+    b = a.exp()
+    return a, b, (a * b).sum()
+"""
 STEP = """
 import pliant, training
 def step(fn):
@@ -345,6 +351,11 @@ STEPS = {
     "random numbers": ("noisy", "out.backward(); found = (x.grad, w.grad)"),
     "constant tensors": ("scaled", "out.backward(); found = (x.grad, w.grad)"),
     "no gradients asked for": ("scaled", "found = ()"),
+    "gradients of results that others come from": ("in_turn", "found = torch.autograd.grad(out[2], [*out[:2], x, w], retain_graph=True)"),
+    "the same, twice": (
+        "in_turn",
+        "g, = torch.autograd.grad(out[2], out[0], create_graph=True); g.sum().backward(); found = (x.grad, w.grad)",
+    ),
 }
 
 

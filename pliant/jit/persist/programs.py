@@ -25,6 +25,7 @@ from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import Twice
 from pliant.codegen.failures import PLACES, Place, Places, remember
 from pliant.codegen.nodes import Part, node_of
+from pliant.codegen.region import Chain
 from pliant.jit.branches import Branch
 from pliant.jit.emit import Emitted, Failing
 from pliant.jit.other_compilers import not_for_others
@@ -154,6 +155,8 @@ def decode_printed(kind: str, data: tuple, objects: list[Any], modules: list[dic
 # -- executables ----------------------------------------------------------------------------------------------------------------
 def encode_executable(made: Executable, table: Writer, linker: Linker) -> tuple:
     """A compiled graph. Raises NotPortable."""
+    if type(made.node) is Chain:
+        return "chain", encode_chain(made.node, table, linker)
     if made.node is not None:
         return "node", encode_node(made.node, table, linker)
     return "plain", encode_program(made, table, linker, frozenset())
@@ -161,7 +164,21 @@ def encode_executable(made: Executable, table: Writer, linker: Linker) -> tuple:
 
 def decode_executable(data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Executable:
     kind, content = data
+    if kind == "chain":
+        return decode_chain(content, objects, modules)
     return decode_node(content, objects, modules) if kind == "node" else decode_program(content, objects, modules, {})
+
+
+def encode_chain(chain: Chain, table: Writer, linker: Linker) -> tuple:
+    """A region in sections. Raises NotPortable."""
+    parts = [encode_executable(p, table, linker) for p in chain.parts]
+    return parts, encode_program(chain.around, table, linker, frozenset(Chain.calling(chain.parts)))
+
+
+def decode_chain(data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Executable:
+    encoded, around = data
+    parts = tuple([decode_executable(p, objects, modules) for p in encoded])
+    return Chain(parts, decode_program(around, objects, modules, Chain.calling(parts))).executable()
 
 
 def encode_program(made: Executable, table: Writer, linker: Linker, given: frozenset[str]) -> tuple:

@@ -1,0 +1,149 @@
+"""Captured regions, made executable: as a whole, or in sections, where autograd must see that one result comes from another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from pliant.codegen.aten import Executable, Lowering, Writer, tuple_text
+from pliant.codegen.autograd_region import Planned
+from pliant.codegen.effects import cannot_repeat, is_kernel
+from pliant.codegen.failures import DRAWN, NEVER, Places, drawn_from, remember, states
+from pliant.errors import InternalError
+from pliant.graph.traced import NoBackward, TracedTensor, Untraceable
+from pliant.lower import liveness
+from pliant.lower.restriding import as_views
+from pliant.lower.sections import Section, is_number, sections
+
+
+def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", lower: Lowering | None = None) -> Executable:
+    """The executable of a captured region, `fn(*slots) -> tuple` of the flattened `outputs`; differentiable where eager's would be.
+
+    `inputs` and `outputs` as for `codegen.aten.build`. Call it in the grad mode in which the executable will be entered, and before
+    the guards of `trace.scope` are compiled: the backward part may add to them. `lower` replaces operations by others with the
+    same results, forward and backward. Raises `Untraceable` where the region cannot be differentiable nodes, and what eager's
+    `backward` would raise (a saved tensor was modified in place).
+    """
+    return Region(trace, inputs, outputs, name).build(lower)
+
+
+class Region:
+    """A captured region whose plan is made: `build` may be called for several lowerings, one after the other. Arguments as above."""
+
+    def __init__(self, trace: Any, inputs: list[Any], outputs: Any, name: str) -> None:
+        self.trace, self.inputs, self.name = trace, inputs, name
+        self.flat = list(liveness.leaves(outputs))
+        trace.ops[:] = as_views(trace, trace.ops, self.flat)
+        self.n_forward = len(trace.ops)
+        self.built = False
+        self.sections: list[Section] = []
+        self.planned: list[Planned] = []
+        try:
+            found = sections(trace, inputs, self.flat)
+            self.planned = [Planned(trace, s.inputs, s.outputs, f"{name}_part{k}", s) for k, s in enumerate(found)]
+            self.sections = found
+        except (Untraceable, NoBackward):
+            self.planned = []
+        if not self.planned:
+            self.whole()
+
+    def whole(self) -> None:
+        """One plan, without sections."""
+        del self.trace.ops[self.n_forward :]
+        self.trace.n_forward, self.sections = None, []
+        self.planned = [Planned(self.trace, self.inputs, self.flat, self.name)]
+
+    def build(self, lower: Lowering | None) -> Executable:
+        if not self.sections:
+            return self.planned[0].build(lower)
+        try:
+            made = [p.build(lower) for p in self.planned]
+            if self.claims_all():
+                chain = Chain(tuple(made), self.write_around(made)).executable()
+                self.built = True
+                return chain
+        except (Untraceable, NoBackward, InternalError):
+            if self.built:
+                raise
+        self.whole()
+        return self.planned[0].build(lower)
+
+    def claims_all(self) -> bool:
+        """Whether each assertion, also one that a backward part has added, is checked by some section."""
+        checked = {id(c) for s in self.sections for c in s.asserts}
+        checked |= {id(c) for p in self.planned if p.plan is not None for c in p.plan.asserts()}
+        return all([id(c) in checked for c in self.trace.scope.asserts])
+
+    def write_around(self, made: list[Executable]) -> Executable:
+        """`region(*slots) -> outputs`: one section after the other."""
+        given = [v for s in self.sections for v in s.inputs if not isinstance(v, TracedTensor)]
+        own = {name for ops in self.sections for names in liveness.binders(ops.ops).values() for name in names}
+        wanted = [v for v in given if v.name not in own]
+        lines: list[str] = []
+        starts: list[int] = []
+
+        def preamble(w: Writer) -> list[str]:
+            w.globals.update(Chain.calling(made))
+            for s in self.sections:
+                for t in liveness.tensors_of(s.made):
+                    w.names.setdefault(t.vid, f"v{t.vid}")
+            return []
+
+        def closing(w: Writer, items: list[str]) -> list[str]:
+            last_use = {v.vid: k for k, s in enumerate(self.sections) for v in liveness.tensors_of(s.inputs)}
+            kept = {t.vid for t in liveness.tensors_of(self.flat)} | {t.vid for t in liveness.tensors_of(self.inputs)}
+            for k, s in enumerate(self.sections):
+                args = ", ".join([w.names[v.vid] if isinstance(v, TracedTensor) else self.number(w, v, own) for v in s.inputs])
+                results = [w.names[v.vid] if isinstance(v, TracedTensor) else v.name for v in s.made]
+                results += [f"m{i}" for i in range(len(s.numbers))]
+                starts.append(len(lines))
+                lines.append(f"{tuple_text(results)[1:-1]} = _part{k}({args})")
+                gone = [w.names[vid] for vid, last in last_use.items() if last == k and vid not in kept]
+                lines.extend([f"del {', '.join(gone)}"] if gone else [])
+            told = count()
+            out = [f"m{next(told)}" if is_number(v) else w.text(v, set()) for v in self.flat]
+            return [*self.noting(w), *lines, f"return {tuple_text(out)}"]
+
+        w = Writer(self.name, self.trace.scope, self.inputs, wanted, [], [], preamble=preamble, closing=closing)
+        around = w.finish(False)
+        self.remember(around, starts, lines)
+        return around
+
+    def number(self, w: Writer, e: Any, own: set[str]) -> str:
+        return e.name if e.name in own else w.number(e)
+
+    def noting(self, w: Writer) -> list[str]:
+        """What the generators' state is, before anything but the last section draws."""
+        drawing = [op for s in self.sections[:-1] for op in s.ops if not is_kernel(op.target) and liveness.draws(op.target)]
+        if not drawing:
+            return []
+        w.globals["_states"] = states
+        return [f"{DRAWN} = _states{drawn_from([op for s in self.sections for op in s.ops])}"]
+
+    def remember(self, around: Executable, starts: list[int], lines: list[str]) -> None:
+        """From which line on the frame may not run again: behind the first section that does what running again would do twice."""
+        memory = {t.storage_id for t in liveness.tensors_of(self.inputs)}
+        first = next((k for k, s in enumerate(self.sections) if any([cannot_repeat(op, memory) for op in s.ops])), len(self.sections))
+        before = around.source.count("\n") - 1 - len(lines)  # of the text: all but these and the `return`
+        at = NEVER if first + 1 >= len(self.sections) else before + starts[first + 1] + 1
+        remember(around.fn, Places({}, at))
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The programs of a region in sections: those of the sections, and what calls them."""
+
+    parts: tuple[Executable, ...]
+    around: Executable
+
+    @staticmethod
+    def calling(parts: Sequence[Executable]) -> dict[str, Any]:
+        """The sections by the names that `around` calls them."""
+        return {f"_part{k}": p.fn for k, p in enumerate(parts)}
+
+    def executable(self) -> Executable:
+        """The region, to be called."""
+        source = "\n".join((self.around.source, *(p.source for p in self.parts)))
+        return Executable(self.around.fn, source, sum([p.n_ops for p in self.parts]), self.around.globals, self)

@@ -1,0 +1,312 @@
+"""Results of a compiled region that come from one another: gradients, hooks and `retain_grad` of the earlier ones see the later ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.helpers import check, pliant
+
+gradients = torch.autograd.grad
+
+
+def square(x):
+    a = x * x
+    return a, a * 3
+
+
+def features(x):
+    h = (x @ x.t()).relu().flatten(1)
+    return h, h.log_softmax(-1), h.sum(1)
+
+
+def chain(x):
+    a = x.sin()
+    b = a.exp()
+    return a, b, (a * b).sum()
+
+
+def woven(x):
+    s = x.exp()
+    p = s * 2
+    r = p * 3
+    return p, r, s * r
+
+
+def numbers(x):
+    a = x.sin()
+    n = x.shape[0] * 2
+    return a, a.exp() * n, n, a.shape
+
+
+def views(x):
+    a = x.sin()
+    v = a.view(-1)
+    return a, v, v * 2, a.t(), a.t().cos()
+
+
+def view_of_input(x):
+    v = x.view(-1)
+    return v, v * 2, x.t().sin()
+
+
+def parts(x):
+    a, b = x.exp().split(2, 1)
+    return a, b, a * b
+
+
+def in_place(x):
+    a = x.sin()
+    a.mul_(2)
+    b = a.cos()
+    b.add_(1)
+    return a, b, b * 3
+
+
+def by_data(x):
+    a = x.sin()
+    kept = a[a > 0.5]
+    return a, kept, kept * 2 + kept.numel()
+
+
+def drawn(x):
+    a = F.dropout(x.sin(), 0.5)
+    return a, F.dropout(a.exp(), 0.5)
+
+
+def detached(x):
+    a = x.sin()
+    return a, a.detach().exp() * x, a.cos()
+
+
+def without_gradients(x):
+    a = x.sin()
+    with torch.no_grad():
+        n = a.abs().sum()
+    b = a / n
+    return a, b, n
+
+
+def buffer(x):
+    a = x.sin()
+    table = torch.zeros(4)
+    table += a.detach().sum(0)
+    b = a * table.sum()
+    table.add_(1)
+    return a, b, table
+
+
+def asserted(x):
+    a = x.sin()
+    n = int(a.detach().abs().sum().item()) % 3 + 1
+    torch._check(n < 4)
+    b = a.exp() * n
+    return a, b, b.narrow(1, 0, n)
+
+
+def broken(x):
+    a = x.sin()
+    b = a * 2
+    pliant.graph_break()
+    c = b * a
+    return a, b, c, c.exp()
+
+
+def deep(x):
+    out = [x]
+    for _ in range(12):
+        out.append(out[-1].tanh() @ torch.eye(4))
+    return tuple(out[1:])
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2 + 1
+
+
+def own_function(x):
+    a = Doubled.apply(x.sin())
+    return a, a.exp()
+
+
+def own_function_and_input(x):
+    a = Doubled.apply(x)
+    return a, a.exp() * x
+
+
+def own_function_between(x):
+    a = x.sin()
+    b = Doubled.apply(a)
+    return a, b, b.exp()
+
+
+PROGRAMS = [
+    square, features, chain, woven, numbers, views, view_of_input, parts, in_place, by_data, drawn, detached, without_gradients, buffer,
+    asserted, broken, deep, own_function, own_function_and_input, own_function_between,
+]  # fmt: skip
+
+
+def pairwise(out: list[torch.Tensor], given: list[torch.Tensor]) -> list[Any]:
+    """Gradients of each result with respect to each other one and to what was given."""
+    found: list[Any] = []
+    for i, t in enumerate(out):
+        found += gradients(t.sum(), [*(o for j, o in enumerate(out) if j != i), *given], retain_graph=True, allow_unused=True)
+    return found
+
+
+def kept(out: list[torch.Tensor], given: list[torch.Tensor]) -> list[Any]:
+    for t in out:
+        t.retain_grad()
+    sum((t * t).sum() for t in out).backward()
+    return [t.grad for t in (*out, *given)]
+
+
+def hooked(out: list[torch.Tensor], given: list[torch.Tensor]) -> list[Any]:
+    seen: list[Any] = []
+    for i, t in enumerate(out):
+        t.register_hook(lambda g, i=i: seen.append((i, g.clone())))
+        t.register_hook(lambda g: g * 2)
+    sum((t * t).sum() for t in out).backward()
+    return [g for _, g in sorted(seen, key=lambda s: s[0])] + [x.grad for x in given]
+
+
+def one_by_one(out: list[torch.Tensor], given: list[torch.Tensor]) -> list[Any]:
+    """Each result goes backward, the last ones first; what was freed by then is said to be."""
+    found: list[Any] = []
+    for t in reversed(out):
+        try:
+            t.sum().backward()
+        except RuntimeError as e:
+            found.append(str(e)[:40])
+        found.append([x.grad.clone() if x.grad is not None else None for x in given])
+    return found
+
+
+def twice(out: list[torch.Tensor], given: list[torch.Tensor]) -> list[Any]:
+    first = gradients(sum((t * t).sum() for t in out), [*out, *given], create_graph=True)
+    return [*first, *gradients(sum((g * g).sum() for g in first if g.requires_grad), given)]
+
+
+ASKED = {"pairwise": pairwise, "kept": kept, "hooked": hooked, "one by one": one_by_one, "twice": twice}
+
+
+def same(a: Any, b: Any) -> None:
+    if isinstance(a, list):
+        assert len(a) == len(b)
+        for x, y in zip(a, b, strict=True):
+            same(x, y)
+        return
+    if not isinstance(a, torch.Tensor):
+        assert a == b
+        return
+    torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def answers(fn: Callable, asked: Callable, x: torch.Tensor) -> Any:
+    torch.manual_seed(0)
+    x = x.clone().requires_grad_()
+    out = fn(x)
+    moving = [t for t in out if isinstance(t, torch.Tensor) and t.requires_grad]
+    values = [t.detach().clone() if isinstance(t, torch.Tensor) else t for t in out]
+    return values, [t.grad_fn is None for t in moving], asked(moving, [x])
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_gradients_of_results(program, asked, backend):
+    if asked == "twice" and (program is drawn or "own" in program.__name__):
+        pytest.skip("a region that draws, or has a Function, is differentiated once")
+    compiled = pliant.compile(program, backend=backend, background=False)
+    for n in (3, 4, 5):
+        x = torch.rand(n, 4)
+        want, got = answers(program, ASKED[asked], x), answers(compiled, ASKED[asked], x)
+        same(list(want[0]), list(got[0]))
+        assert want[1] == got[1]
+        same(want[2], got[2])
+
+
+def raising(x, i, log, seen):
+    log.append("before")
+    a = F.dropout(x.sin(), 0.5)
+    b = a.exp()[i]
+    log.append("after")
+    return a, b
+
+
+def raising_behind_a_write(x, i, log, seen):
+    seen.add_(1)
+    a = F.dropout(x.sin(), 0.5)
+    log.append("written")
+    b = a.exp()[i]
+    return a, b
+
+
+def handled(x, i, log, seen):
+    a = F.dropout(x.sin(), 0.5)
+    try:
+        b = a.exp()[i]
+    except IndexError:
+        log.append("caught")
+        b = a * torch.rand(4)
+    return a, b
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("program", [raising, raising_behind_a_write, handled], ids=lambda f: f.__name__)
+def test_a_later_section_that_raises(program, backend):
+    """What the sections before it have drawn is drawn anew where the frame runs again, and what they have written is not written twice."""
+    sizes = (3, [0]), (4, [9, 1]), (5, [1]), (3, [7])
+    given = [(torch.rand(n, 4, requires_grad=True), torch.tensor(i), [], torch.zeros(4)) for n, i in sizes]
+    if program is not raising_behind_a_write:
+        check(program, *given, grad=True, options={"backend": backend})
+        return
+    compiled = pliant.compile(program, backend=backend, background=False)
+    for x, i, _, _ in given:  # machine code has words of its own there
+        sides = []
+        for f in (program, compiled):
+            torch.manual_seed(0)
+            log, seen = [], torch.zeros(4)
+            with contextlib.suppress(IndexError):
+                log.append(f(x, i, log, seen)[1].detach())
+            sides.append([log, seen, torch.rand(2)])
+        same(*sides)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+        self.head = torch.nn.Linear(4, 5)
+
+    def forward(self, x, y):
+        found = self.body(x)
+        scores = self.head(found.mean((2, 3)))
+        return found, scores, F.cross_entropy(scores, y)
+
+
+def test_attention_by_gradients():
+    """Grad-CAM: gradients of a class's score with respect to the features that the model returns beside it."""
+    torch.manual_seed(0)
+    model = Net()
+    compiled = pliant.compile(model, background=False)
+    for n in (4, 5, 6):
+        x, y = torch.rand(2, 3, n, n), torch.tensor([1, 2])
+        maps = []
+        for f in (model, compiled):
+            found, scores, loss = f(x, y)
+            shown = gradients(scores[:, 3].sum(), found, retain_graph=True)
+            maps.append([*shown, *gradients(loss, [found, scores, *model.parameters()])])
+        for a, b in zip(*maps, strict=True):
+            same(a, b)
+    assert pliant.stats()["graph_breaks"] == 0

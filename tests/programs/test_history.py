@@ -581,3 +581,28 @@ def test_views_where_a_graph_turns_gradients_on(fn, backend):
                 sum(t.sum() for t in found if t.grad_fn is not None).backward()
                 said[-1].append(leaf.grad.tolist())
             assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("written", [False, True])
+def test_what_was_detached_beside_gradients_taken_inside(written, backend):
+    """Results that have a history say that it was freed; those without one are no results of a node."""
+
+    def fn(x):
+        t = x * x
+        if written:
+            t[t <= x] = 0
+        grad = torch.autograd.grad(t.sum(), x)[0]
+        return t, t.t().t().detach(), t.detach(), t.data, t[0].detach(), t.t(), grad
+
+    compiled = pliant.compile(fn, backend=backend)
+    for n in (2, 3):
+        said = []
+        for run in (fn, compiled):
+            x = torch.ones(n, 2, requires_grad=True)
+            out = run(x)
+            said.append([(t.requires_grad, t.grad_fn is None, t.is_leaf, t.tolist()) for t in out])
+            said[-1].append(len({t.untyped_storage().data_ptr() for t in out[:-1]}))
+            with pytest.raises(RuntimeError, match="second time"):
+                out[0].sum().backward()
+        assert said[0] == said[1]

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pliant import turns
 from pliant.graph.implemented import implemented
 from pliant.graph.leaving import MARK
 from pliant.graph.traced import TracedTensor
-from pliant.lower import liveness
+from pliant.lower import liveness, overlaps
 from pliant.lower.dependences import Dependences
 from pliant.lower.loop_nest import Dims, Facts, LoopNest, TensorStore, is_zero, match, reorder, rewrite, split
 from pliant.lower.loops import Node
@@ -57,7 +58,8 @@ class Fuser:
         once = {vid for vid, n in uses.items() if n == 1} - kept
         roots, written = self.aliases.roots, self.aliases.written
         makers, bits = program.fact("makers"), self.aliases.reinterpreted()
-        self.builder = Builder(self.facts, roots, read, makers, written, bits, once, program.target.supports)
+        meets = partial(overlaps.may_meet, aliases=self.aliases, facts=self.facts)
+        self.builder = Builder(self.facts, roots, read, makers, written, bits, once, program.target.supports, meets)
         self.free: dict[int, tuple[int, TensorStore, LoopNest]] = {}  # root -> (group, put, nest) of values worth computing again
         self.writers: dict[int, list[int]] = {}  # storage -> groups that wrote it, in order
         self.dies: dict[int, int] = {}  # root made here, which nobody gets -> the last operation that reads it

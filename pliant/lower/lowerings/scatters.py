@@ -40,6 +40,8 @@ def target(b: Builder, o: Any) -> TracedTensor:
     """The tensor that stores go to: the operand, or the result, which starts as its copy."""
     x, out = o.args[0], o.outs[0]
     if liveness.written(o):
+        if b.meets(x):
+            raise Refuse
         return x
     s = b.space(out.sizes)
     s.store(out, s.load(x))

@@ -144,7 +144,8 @@ def test_layer_norm_over_no_dims(fn):
 @pytest.mark.parametrize("dim", [-3, -2, 1, 2])
 @pytest.mark.parametrize("writes", [
     lambda v, i, dim: v.scatter_(dim, i, 0), lambda v, i, dim: v.scatter_(dim, i, v.clone()),
-    lambda v, i, dim: v.scatter_add_(dim, i, v.clone()), lambda v, i, dim: v.index_fill_(dim, i, 2), lambda v, i, dim: v.index_add_(dim, i, v.clone()),
+    lambda v, i, dim: v.scatter_add_(dim, i, v.clone()), lambda v, i, dim: v.index_fill_(dim, i, 2),
+    lambda v, i, dim: v.index_add_(dim, i, v.clone()),
 ])  # fmt: skip
 def test_a_dim_that_is_not_there(writes, dim):
     def fn(v):

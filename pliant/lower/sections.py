@@ -52,11 +52,12 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     seen = {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
     if len(seen) < 2 or not may_cut(trace):
         return []
-    cuts = places(trace.ops, slots, list(seen.values()))
+    ops = liveness.live_ops(trace.ops, [*outputs, *[c.expr for c in trace.scope.asserts]], trace.inputs)  # the others' operands are not there
+    cuts = places(ops, slots, list(seen.values()))
     if not cuts:
         return []
-    bounds = [0, *cuts, len(trace.ops)]
-    return divided(trace, inputs, outputs, [trace.ops[i:j] for i, j in zip(bounds, bounds[1:])])
+    bounds = [0, *cuts, len(ops)]
+    return divided(trace, inputs, outputs, [ops[i:j] for i, j in zip(bounds, bounds[1:])])
 
 
 def may_cut(trace: Any) -> bool:

@@ -52,12 +52,23 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     seen = {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
     if len(seen) < 2 or not may_cut(trace):
         return []
-    ops = liveness.live_ops(trace.ops, [*outputs, *[c.expr for c in trace.scope.asserts]], trace.inputs)  # the others' operands are not there
+    ops = possible(trace.ops, slots)
     cuts = places(ops, slots, list(seen.values()))
-    if not cuts:
+    live = liveness.live_ops(trace.ops, [*outputs, *[c.expr for c in trace.scope.asserts]], trace.inputs) if cuts else []
+    if not cuts or not {id(op) for op in live} <= {id(op) for op in ops}:
         return []
     bounds = [0, *cuts, len(ops)]
     return divided(trace, inputs, outputs, [ops[i:j] for i, j in zip(bounds, bounds[1:])])
+
+
+def possible(ops: list[Any], slots: set[int]) -> list[Any]:
+    """Those of which all operands are there: what only operations read that nobody wants is no input of the region."""
+    known, out = set(slots), []
+    for op in ops:
+        if all([t.vid in known for t in liveness.op_inputs(op)]):
+            known.update([t.vid for t in liveness.op_outputs(op)])
+            out.append(op)
+    return out
 
 
 def may_cut(trace: Any) -> bool:

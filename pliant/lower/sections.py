@@ -65,7 +65,7 @@ def possible(ops: list[Any], slots: set[int]) -> list[Any]:
     """Those of which all operands are there: what only operations read that nobody wants is no input of the region."""
     known, out = set(slots), []
     for op in ops:
-        if all([t.vid in known for t in liveness.op_inputs(op)]):
+        if all([t.vid in known or t.constant is not None for t in liveness.op_inputs(op)]):
             known.update([t.vid for t in liveness.op_outputs(op)])
             out.append(op)
     return out

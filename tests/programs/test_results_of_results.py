@@ -324,13 +324,18 @@ def unread_number(x, y):
     return w, w.exp()
 
 
+def constants(x, y):
+    w = x * torch.tensor([3.0, 4.0])
+    return w, w.exp() * torch.tensor(0.5)
+
+
 def unread_write(x, y):
     w = x * x
     y.clone().mul_(2)
     return w, w.exp()
 
 
-@pytest.mark.parametrize("fn", [unread_sum, unread_number, unread_write], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", [unread_sum, unread_number, unread_write, constants], ids=lambda f: f.__name__)
 def test_operations_that_nobody_reads_are_in_no_section(fn):
     """What only they read is no input of the region."""
     compiled = pliant.compile(fn)

@@ -103,8 +103,29 @@ def sized_by_data(op: Any) -> bool:
     return not any([t.storage_id == made.storage_id for t in read]) and any([n.expr not in known for n in sizes])
 
 
+def overlaps(op: Any, targets: list[TracedTensor]) -> bool:
+    """Does the operation read memory that it writes, by other sizes or strides? PyTorch refuses most such writes, before it writes."""
+    for x in op_inputs(op):
+        for t in targets:
+            if x is not t and x.storage_id == t.storage_id and not all(map(_alike, *map(layout_of, (x, t)))):
+                return True
+    return False
+
+
+def layout_of(x: TracedTensor) -> list[Any]:
+    return [len(x.sizes), *x.sizes, *x.strides, x.offset]
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return a == b if type(a) is type(b) is int else type(a) is type(b) and a.node.expr is b.node.expr
+
+
 def may_raise(op: Any) -> bool:
-    """Whether bad data makes the operation raise."""
+    """Whether bad data makes the operation raise, or memory that it both reads and writes."""
+    return raises_on_data(op) or overlaps(op, written(op))
+
+
+def raises_on_data(op: Any) -> bool:
     return op.target in RAISING or depends(op.target) and raises_here(op) or of_others(op.target)
 
 
@@ -125,7 +146,7 @@ def leaves_a_part(ops: list[Any], n: int) -> bool:
     if of_others(op.target):
         return True
     memory = {t.storage_id for t in written(op)}
-    if not memory or not may_raise(op):
+    if not memory or not raises_on_data(op):
         return False
     if not overwrites(op) or [t.storage_id in memory for t in op_inputs(op)].count(True) > 1:
         return True

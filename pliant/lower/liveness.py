@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from pliant.graph.data_errors import depends as depends
+from pliant.graph.data_errors import overlaps as overlaps
 from pliant.graph.data_errors import raises_here as raises_here
 from pliant.graph.data_errors import sized_by_data as sized_by_data
 from pliant.graph.dispatch import same
@@ -204,23 +205,6 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
                     symbols.update([s.name for s in new_symbols(e, seen)])
     kept.reverse()
     return kept
-
-
-def overlaps(op: Any, targets: list[TracedTensor]) -> bool:
-    """Does the operation read memory that it writes, by other sizes or strides? PyTorch refuses most such writes."""
-    for x in op_inputs(op):
-        for t in targets:
-            if x is not t and x.storage_id == t.storage_id and not all(map(_alike, *map(layout_of, (x, t)))):
-                return True
-    return False
-
-
-def layout_of(x: TracedTensor) -> list[Any]:
-    return [len(x.sizes), *x.sizes, *x.strides, x.offset]
-
-
-def _alike(a: Any, b: Any) -> bool:
-    return a == b if type(a) is type(b) is int else type(a) is type(b) and a.node.expr is b.node.expr
 
 
 def binders(ops: list[Any]) -> dict[int, list[str]]:

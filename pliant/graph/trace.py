@@ -76,8 +76,8 @@ SAVING: dict[type, bool] = {}
 
 
 def saves_tensors(node: Any) -> bool:
-    """Whether a node of the autograd graph keeps tensors, which are gone once gradients have gone through. (Each is an attribute.) That of a
-    write to a part is gone as a whole."""
+    """Whether a node of the autograd graph keeps tensors, which are gone once gradients have gone through. (Each is an attribute.)
+    That of a write to a part is gone as a whole."""
     kind = type(node)
     found = SAVING.get(kind)
     if found is None:

@@ -145,13 +145,13 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
     finals = {t.vid: t for t in liveness.tensors_of(outputs)}
     made: list[Section] = []
     for k, (tensors, symbols) in enumerate(wants):
-        if any([binder.get(name, k + 1) > k for name in symbols]) or any([maker.get(vid, k) > k for vid in tensors]):
+        if any([binder.get(name, k + 1) > k for name in symbols]) or any([maker.get(vid, k + 1) > k for vid in tensors]):
             return []
         crossing = [t for t in tensors.values() if maker[t.vid] >= 0 and t.requires_grad]
         if any([written_with_gradients(ops, crossing) for ops in parts[k:]]):
             return []
-        later_t = {vid: t for w, _ in wants[k + 1 :] for vid, t in w.items() if maker[vid] == k}
-        later_s = {name: s for _, w in wants[k + 1 :] for name, s in w.items() if name not in known and binder[name] == k}
+        later_t = {vid: t for w, _ in wants[k + 1 :] for vid, t in w.items() if maker.get(vid) == k}
+        later_s = {name: s for _, w in wants[k + 1 :] for name, s in w.items() if name not in known and binder.get(name) == k}
         out: list[Any] = list((later_t | {vid: t for vid, t in finals.items() if maker.get(vid) == k}).values())
         foreign = frozenset(name for name, at in binder.items() if at != k) - symbols.keys()
         numbers = list(filter(is_number, told)) if k == len(parts) - 1 else []

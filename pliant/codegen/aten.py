@@ -48,7 +48,7 @@ from pliant.graph.leaving import LEAVE, MARK, MARKS, SIDE_EXITS, WAYS, Left, exi
 from pliant.graph.schema import op_info
 from pliant.graph.seeding import OWN, own_generator
 from pliant.graph.symnode import to_sym
-from pliant.graph.traced import Reconsider, TracedTensor
+from pliant.graph.traced import DATA, Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
 from pliant.lower.program import REUSE, ExternalCall, Program
 from pliant.symbolic import maths
@@ -108,6 +108,8 @@ def build(
         guard = False  # a view that it gives back is the very object that it was given: there may not be another one for autograd
     if guard is None and any([gives_views(op.flow) for op in flows]):
         guard = False
+    if guard is False and trace.data_memory:
+        raise Reconsider(name, "writes through .data, which autograd is not to count, beside views that it is to see made", DATA)
     guard = False if views.outlived(ops, steps, bool(trace.data_memory)) else guard
     replay, heads = [], [*flat, *exits]
     if guard is not False:

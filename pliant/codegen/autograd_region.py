@@ -287,7 +287,8 @@ class AutogradRegion:
         plan = self.plan
         made = build(plan.trace, plan.inputs, plan.outputs, name=self.name, guard=True, lower=self.lower or pipeline.call_aten)
         heads = {h.vid for h in plan.differentiable}
-        at = [i for i, t in enumerate(plan.outputs) if isinstance(t, TracedTensor) and views.root(t, plan.steps).vid in heads]
+        made_here = [(i, t) for i, t in enumerate(plan.outputs) if isinstance(t, TracedTensor) and t.requires_grad]
+        at = [i for i, t in made_here if views.root(t, plan.steps).vid in heads]
         inner, slots = made.fn, [i for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.requires_grad]
 
         def run(*given: Any) -> tuple:

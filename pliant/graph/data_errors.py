@@ -8,6 +8,7 @@ from torch._ops import OpOverload
 
 from pliant.graph.operands import number, op_inputs
 from pliant.graph.operators import overloads
+from pliant.graph.originals import torch
 from pliant.graph.schema import argument, of_operator, op_info, written
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops as numbers
@@ -28,12 +29,50 @@ OVERWRITING = frozenset(overloads(("index_put_", "_index_put_impl_", "put_", "sc
 """They write while they look at one index after another, and write the same if that is done again, unless they accumulate or reduce."""
 DIVISIONS = frozenset(f"aten::{name}{end}" for name in ("div", "divide", "floor_divide", "remainder", "fmod", "pow") for end in ("", "_"))
 """Operators of which integers raise on a divisor of 0, or on a negative exponent."""
+CHOOSING = frozenset(f"aten::{name}" for name in "max min amax amin aminmax argmax argmin median nanmedian mode".split())
+"""Reductions without an identity: they choose among elements, and raise where there are none. So does a norm of infinite order."""
+NORM = torch.ops.aten.linalg_vector_norm.default
 
 
 @of_operator
 def divides(target: Any) -> bool:
     """Does the operator raise on some integers?"""
     return target._schema.name in DIVISIONS
+
+
+@of_operator
+def chooses(target: Any) -> bool:
+    """Is it a reduction that raises on no elements?"""
+    names = [a.name for a in target._schema.arguments]
+    return target is NORM or target._schema.name in CHOOSING and not {"other", "out", "indices"} & set(names)
+
+
+@of_operator
+def depends(target: Any) -> bool:
+    """Do its operands tell whether the operator raises on bad data (`raises_here`)?"""
+    return divides(target) or chooses(target)
+
+
+def raises_here(op: Any) -> bool:
+    """Whether an operation of an operator that `depends` may raise."""
+    return divides(op.target) and raises_on_integers(op) or chooses(op.target) and may_find_nothing(op)
+
+
+def may_find_nothing(op: Any) -> bool:
+    """Does it reduce dims that may have no places?"""
+    x, info = op.args[0], op_info(op.target)
+    dims = argument(info, op.args, op.kwargs or {}, "dim") if "dim" in info.names else None
+    if op.target is NORM and argument(info, op.args, op.kwargs or {}, "ord") not in (float("inf"), float("-inf")):
+        return False
+    if dims is None and op.target._schema.name.endswith("median"):
+        return False  # which is NaN then
+    rank = len(x.sizes)
+    gone = [dims] if type(dims) is int else dims or range(rank)
+    return rank > 0 and not all([has_places(x.sizes[d]) for d in gone])
+
+
+def has_places(n: Any) -> bool:
+    return n > 0 if type(n) is int else n.node.scope.known_true(numbers.ge(n.node.expr, 1))
 
 
 def raises_on_integers(op: Any) -> bool:
@@ -64,9 +103,30 @@ def sized_by_data(op: Any) -> bool:
     return not any([t.storage_id == made.storage_id for t in read]) and any([n.expr not in known for n in sizes])
 
 
+def overlaps(op: Any, targets: list[TracedTensor]) -> bool:
+    """Does the operation read memory that it writes, by other sizes or strides? PyTorch refuses most such writes, before it writes."""
+    for x in op_inputs(op):
+        for t in targets:
+            if x is not t and x.storage_id == t.storage_id and not all(map(_alike, *map(layout_of, (x, t)))):
+                return True
+    return False
+
+
+def layout_of(x: TracedTensor) -> list[Any]:
+    return [len(x.sizes), *x.sizes, *x.strides, x.offset]
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return a == b if type(a) is type(b) is int else type(a) is type(b) and a.node.expr is b.node.expr
+
+
 def may_raise(op: Any) -> bool:
-    """Whether bad data makes the operation raise."""
-    return op.target in RAISING or divides(op.target) and raises_on_integers(op) or of_others(op.target)
+    """Whether bad data makes the operation raise, or memory that it both reads and writes."""
+    return raises_on_data(op) or overlaps(op, written(op))
+
+
+def raises_on_data(op: Any) -> bool:
+    return op.target in RAISING or depends(op.target) and raises_here(op) or of_others(op.target)
 
 
 KNOWN_NAMESPACES = ("pliant", "quantized_decomposed")
@@ -86,7 +146,7 @@ def leaves_a_part(ops: list[Any], n: int) -> bool:
     if of_others(op.target):
         return True
     memory = {t.storage_id for t in written(op)}
-    if not memory or not may_raise(op):
+    if not memory or not raises_on_data(op):
         return False
     if not overwrites(op) or [t.storage_id in memory for t in op_inputs(op)].count(True) > 1:
         return True

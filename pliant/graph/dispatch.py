@@ -164,6 +164,10 @@ def note_write(trace: Any, func: Any, written: TracedTensor) -> None:
     """An operator writes to this tensor: what was known of its memory is so no more. Raises Untraceable where the write cannot be told."""
     if spread(written):  # PyTorch refuses most such writes: there, and after what the program does before
         raise Untraceable(func, "it writes to a tensor whose elements share memory")
+    if not written.dense:
+        for x in trace.inputs:
+            if x.storage_id == written.storage_id and not x.dense:
+                told_apart(x)
     if written.storage_id in trace.frozen:
         shared = trace.frozen[written.storage_id]
         if not trace.by_value or written.storage_id in shared:
@@ -174,6 +178,12 @@ def note_write(trace: Any, func: Any, written: TracedTensor) -> None:
     if trace.known or trace.masks or trace.items:
         for memory in (trace.known, trace.masks, trace.items):
             memory.pop(written.storage_id, None)
+
+
+def told_apart(x: TracedTensor) -> bool:
+    """Whether no two elements of `x`, from outside, have one place, guarded: kernels that write to it want to know."""
+    sizes, strides = ([n if type(n) is int else n.node.expr for n in dims] for dims in (x.sizes, x.strides))
+    return layout.apart(sizes, strides, lambda cond: layout.ask(x.trace.scope, cond, symnode.site_hook()))
 
 
 def spread(x: TracedTensor) -> bool:

@@ -8,7 +8,7 @@ is always a safe answer, because PyTorch then takes the path that works for any 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -262,6 +262,17 @@ def is_non_overlapping_and_dense(scope: Scope, sizes: list[Expr], strides: list[
         if not ask(scope, ops.eq(strides[d], expected), site):
             return False
         expected = ops.mul(sizes[d], expected)
+    return True
+
+
+def apart(sizes: Sequence[Any], strides: Sequence[Any], holds: Callable[[Any], bool]) -> bool:
+    """Whether all elements have places of their own: each dim steps over all that those with smaller strides reach. `holds` is asked so."""
+    reach: Any = 0
+    dims = [(n, s) for n, s in zip(sizes, strides, strict=True) if not isinstance(n, int) or n > 1]
+    for n, stride in sorted(dims, key=lambda d: hint_of(d[1])):
+        if not holds(ops.ge(stride, ops.add(reach, 1))):
+            return False
+        reach = ops.add(reach, ops.mul(ops.sub(n, 1), stride))
     return True
 
 

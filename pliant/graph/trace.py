@@ -76,12 +76,13 @@ SAVING: dict[type, bool] = {}
 
 
 def saves_tensors(node: Any) -> bool:
-    """Whether a node of the autograd graph keeps tensors, which are gone once gradients have gone through. (Each is an attribute.)"""
+    """Whether a node of the autograd graph keeps tensors, which are gone once gradients have gone through. (Each is an attribute.)
+    That of a write to a part is gone as a whole."""
     kind = type(node)
     found = SAVING.get(kind)
     if found is None:
         named = any([name.startswith("_raw_saved_") for name in dir(kind)])
-        found = SAVING[kind] = named and kind.__name__ != "CarryBackward"
+        found = SAVING[kind] = named and kind.__name__ != "CarryBackward" or kind.__name__ == "CopySlices"
     return found
 
 

@@ -20,7 +20,7 @@ from torch.fx.graph_module import _WrappedCall
 
 from pliant.bytecode import kinds as K
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.data_errors import RAISING, leaves_a_part, may_raise, of_others, sized_by_data
+from pliant.graph.data_errors import leaves_a_part, may_raise, of_others, sized_by_data
 from pliant.graph.handlers import is_written
 from pliant.graph.leaving import MARK, exit_of, mark
 from pliant.graph.operands import number
@@ -179,7 +179,7 @@ def before_assertion(error: type[Exception], asked: Any) -> None:
 
 def possible(trace: Any) -> bool:
     """Whether what was captured so far may raise when it runs."""
-    return bool(trace.scope.asserts) or any([op.target in RAISING for op in trace.ops])
+    return bool(trace.scope.asserts) or any(map(raises, trace.ops))
 
 
 ANYTHING = (Exception,)

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pliant import turns
 from pliant.graph.implemented import implemented
 from pliant.graph.leaving import MARK
 from pliant.graph.traced import TracedTensor
-from pliant.lower import liveness
+from pliant.lower import liveness, overlaps
 from pliant.lower.dependences import Dependences
 from pliant.lower.loop_nest import Dims, Facts, LoopNest, TensorStore, is_zero, match, reorder, rewrite, split
 from pliant.lower.loops import Node
@@ -57,7 +58,8 @@ class Fuser:
         once = {vid for vid, n in uses.items() if n == 1} - kept
         roots, written = self.aliases.roots, self.aliases.written
         makers, bits = program.fact("makers"), self.aliases.reinterpreted()
-        self.builder = Builder(self.facts, roots, read, makers, written, bits, once, program.target.supports)
+        meets = partial(overlaps.may_meet, aliases=self.aliases, facts=self.facts)
+        self.builder = Builder(self.facts, roots, read, makers, written, bits, once, program.target.supports, meets)
         self.free: dict[int, tuple[int, TensorStore, LoopNest]] = {}  # root -> (group, put, nest) of values worth computing again
         self.writers: dict[int, list[int]] = {}  # storage -> groups that wrote it, in order
         self.dies: dict[int, int] = {}  # root made here, which nobody gets -> the last operation that reads it
@@ -297,7 +299,7 @@ class Fuser:
             producer.ops | consumer.ops,
             producer.cost + consumer.cost,
         )
-        if in_place and not self.writes_in_place(out, in_place) or not self.may_scatter(out):
+        if in_place and not self.writes_in_place(out, in_place) or not self.may_scatter(out) or not self.checks_alike(out):
             return None
         loads = {(node.attrs[0], node.attrs[1], node.attrs[2]) for node in out.loads()}
         if len(loads) + len(out.stores) > MAX_ACCESSES or out.cost > MAX_COST:
@@ -317,6 +319,10 @@ class Fuser:
             return True
         # points run in order: nothing that is worth lanes and threads goes along, where the lanes are not those of rows
         return not nest.reduced and (nest.cost <= SMALL or all(q.by_rows for q in nest.stores if q.index))
+
+    def checks_alike(self, nest: LoopNest) -> bool:
+        """Is each index looked at where its operation has points? What does not vary along reduction dims is looked at without any."""
+        return all(map(self.facts.positive, nest.dims[nest.outer :])) or not any(n.op == "bounded" for n in nest.nodes())
 
     def writes_in_place(self, nest: LoopNest, roots: set[int]) -> bool:
         """May this nest write to memory that was there before? Only if all its accesses to it are at the point at hand."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from pliant.graph.data_errors import divides as divides
-from pliant.graph.data_errors import raises_on_integers as raises_on_integers
+from pliant.graph.data_errors import depends as depends
+from pliant.graph.data_errors import overlaps as overlaps
+from pliant.graph.data_errors import raises_here as raises_here
 from pliant.graph.data_errors import sized_by_data as sized_by_data
 from pliant.graph.dispatch import same
 from pliant.graph.implemented import refused
@@ -102,7 +103,7 @@ def dirty_memory(ops: list[Any]) -> set[int]:
 
 def has_effect(op: Any) -> bool:
     """Must run even if nobody reads its results: random, raising, asserting, or opaque."""
-    return not op.outs or effectful(op.target) or divides(op.target) and raises_on_integers(op) or sized_by_data(op)
+    return not op.outs or effectful(op.target) or depends(op.target) and raises_here(op) or sized_by_data(op)
 
 
 @of_operator
@@ -123,8 +124,8 @@ def effectful(target: Any) -> bool:
 
 @of_operator
 def traits(target: Any) -> tuple[bool, bool, bool, bool]:
-    """(`mutable`, `effectful`, `unknown`, `divides`): what is asked of the operator of each operation."""
-    return mutable(target), effectful(target), unknown(target), divides(target)
+    """(`mutable`, `effectful`, `unknown`, `depends`): what is asked of the operator of each operation."""
+    return mutable(target), effectful(target), unknown(target), depends(target)
 
 
 @of_operator
@@ -136,7 +137,7 @@ def draws(target: Any) -> bool:
 @of_operator
 def only_checks(target: Any) -> bool:
     """Is raising on bad data all that the operator may do besides computing? A kernel that checks can stand for it."""
-    return (target in DATA_CHECKED or divides(target)) and RANDOM not in target.tags
+    return (target in DATA_CHECKED or depends(target)) and RANDOM not in target.tags
 
 
 def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep_effects: bool = True) -> list[Any]:
@@ -179,9 +180,9 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
         read(value)
     kept: list[Any] = []
     for op, outs in zip(reversed(ops), reversed(results), strict=True):
-        changes, effects, foreign, divided = traits(op.target)
+        changes, effects, foreign, conditional = traits(op.target)
         targets = written(op) if changes else ()
-        need = foreign or (keep_effects and (effects or not op.outs or divided and raises_on_integers(op) or sized_by_data(op)))
+        need = foreign or (keep_effects and (effects or not op.outs or conditional and raises_here(op) or sized_by_data(op)))
         if not need:
             for t in outs:
                 if t.vid in live:
@@ -204,23 +205,6 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
                     symbols.update([s.name for s in new_symbols(e, seen)])
     kept.reverse()
     return kept
-
-
-def overlaps(op: Any, targets: list[TracedTensor]) -> bool:
-    """Does the operation read memory that it writes, by other sizes or strides? PyTorch refuses most such writes."""
-    for x in op_inputs(op):
-        for t in targets:
-            if x is not t and x.storage_id == t.storage_id and not all(map(_alike, *map(layout_of, (x, t)))):
-                return True
-    return False
-
-
-def layout_of(x: TracedTensor) -> list[Any]:
-    return [len(x.sizes), *x.sizes, *x.strides, x.offset]
-
-
-def _alike(a: Any, b: Any) -> bool:
-    return a == b if type(a) is type(b) is int else type(a) is type(b) and a.node.expr is b.node.expr
 
 
 def binders(ops: list[Any]) -> dict[int, list[str]]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import pliant
 from tests.codegen.test_native_opinfo import compiled, gradients, kernels, same  # noqa: F401 (a fixture)
 
 NAN, INF = float("nan"), float("inf")
@@ -153,3 +154,16 @@ def test_gradients(name: str, kernels: list) -> None:  # noqa: F811
     same(got, want, name)
     same(*(gradients(out, [t for t in v if t.requires_grad]) for out, v in ((got, ours), (want, theirs))), name, gradients=True)
     assert kernels
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 2, 3, -1, -2, 2.5, -3])
+def test_powers_of_what_is_at_the_edge(dtype, exponent):
+    def fn(x):
+        return (x * 1).pow(exponent) + 0
+
+    run = pliant.compile(fn, backend="native", background=False)
+    inf = float("inf")
+    for n in (6, 40):
+        x = torch.tensor([-inf, inf, 0.0, -0.0, -1.0, float("nan"), *[-inf, 2.0] * 17], dtype=dtype)[:n]
+        torch.testing.assert_close(run(x), fn(x), equal_nan=True)

@@ -581,3 +581,68 @@ def test_views_where_a_graph_turns_gradients_on(fn, backend):
                 sum(t.sum() for t in found if t.grad_fn is not None).backward()
                 said[-1].append(leaf.grad.tolist())
             assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("written", [False, True])
+def test_what_was_detached_beside_gradients_taken_inside(written, backend):
+    """Results that have a history say that it was freed; those without one are no results of a node."""
+
+    def fn(x):
+        t = x * x
+        if written:
+            t[t <= x] = 0
+        grad = torch.autograd.grad(t.sum(), x)[0]
+        return t, t.t().t().detach(), t.detach(), t.data, t[0].detach(), t.t(), grad
+
+    compiled = pliant.compile(fn, backend=backend)
+    for n in (2, 3):
+        said = []
+        for run in (fn, compiled):
+            x = torch.ones(n, 2, requires_grad=True)
+            out = run(x)
+            said.append([(t.requires_grad, t.grad_fn is None, t.is_leaf, t.tolist()) for t in out])
+            said[-1].append(len({t.untyped_storage().data_ptr() for t in out[:-1]}))
+            with pytest.raises(RuntimeError, match="second time"):
+                out[0].sum().backward()
+        assert said[0] == said[1]
+
+
+def to_a_part(x):
+    t = x.clone()
+    t[0].mul_(2)
+    return t
+
+
+def to_a_view(x):
+    t = x.clone()
+    t.t().add_(1)
+    return t
+
+
+def to_all(x):
+    t = x.clone()
+    t.add_(1)
+    return t
+
+
+@pytest.mark.parametrize("writes", [to_a_part, to_a_view, to_all])
+def test_the_history_of_a_write_is_gone_with_gradients_taken_inside(writes):
+    """That of a write to a part saves no tensors, and can be gone through once all the same."""
+
+    def fn(x):
+        t = writes(x)
+        return t, torch.autograd.grad(t.sum(), x)[0]
+
+    compiled = pliant.compile(fn)
+    for n in (2, 3):
+        said = []
+        for run in (fn, compiled):
+            x = torch.ones(n, 2, requires_grad=True)
+            t, g = run(x)
+            try:
+                t.sum().backward()
+                said.append((g.tolist(), x.grad.tolist()))
+            except RuntimeError as e:
+                said.append((g.tolist(), str(e)))
+        assert said[0] == said[1]

@@ -247,6 +247,23 @@ def overlapped(x, i):
     return i + 1
 
 
+def overlapped_behind_a_write(x, i):
+    x.mul_(2)
+    try:
+        print("between")
+        x[1:].copy_(x[:-1])
+    except RuntimeError:
+        print("handled")
+    return i + 1
+
+
+def overlapped_without_a_handler(x, i):
+    x.add_(1)
+    print("between")
+    x.mul_(x[0])
+    return i + 1
+
+
 def second_write(x, i):
     try:
         x.add_(1)
@@ -281,7 +298,10 @@ def without_a_handler(x, i):
     return x.shape[0]
 
 
-@pytest.mark.parametrize("fn", [grown, overlapped, second_write, added, finally_behind_a_write, without_a_handler])
+@pytest.mark.parametrize("fn", [
+    grown, overlapped, overlapped_behind_a_write, overlapped_without_a_handler, second_write, added,
+    finally_behind_a_write, without_a_handler,
+])  # fmt: skip
 def test_writes_that_fail(fn):
     """An operation in place that raises when the graph runs: the handler sees it, and what was done before it is done once."""
     sets = [(torch.ones(n, n + 1), torch.tensor([0, 1, 3, 2])[:k]) for n, k in ((5, 3), (3, 3), (6, 2), (2, 3), (4, 4), (3, 3))]

@@ -353,3 +353,39 @@ def test_attention_by_gradients():
         for a, b in zip(*maps, strict=True):
             same(a, b)
     assert pliant.stats()["graph_breaks"] == 0
+
+
+def unread_sum(x, y):
+    w = -x
+    x.sum() * y.sum()  # noqa: B018
+    return w, w + 1
+
+
+def unread_number(x, y):
+    float(y.sum())
+    w = x * x
+    return w, w.exp()
+
+
+def constants(x, y):
+    w = x * torch.tensor([3.0, 4.0])
+    return w, w.exp() * torch.tensor(0.5)
+
+
+def unread_write(x, y):
+    w = x * x
+    y.clone().mul_(2)
+    return w, w.exp()
+
+
+@pytest.mark.parametrize("fn", [unread_sum, unread_number, unread_write, constants], ids=lambda f: f.__name__)
+def test_operations_that_nobody_reads_are_in_no_section(fn):
+    """What only they read is no input of the region."""
+    compiled = pliant.compile(fn)
+    for n in (2, 3):
+        said = []
+        for run in (fn, compiled):
+            x, y = torch.ones(n, 2, requires_grad=True), torch.ones(n, requires_grad=True)
+            w, out = run(x, y)
+            said.append(list(torch.autograd.grad(out.sum(), (w, x))))
+        same(*said)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+import pliant
 from tests.programs.registry import cases, each, listed, programs
 
 ROWS = each(3, 5, 2, tail=(4,))
@@ -1041,3 +1042,32 @@ listed(__name__, {"device_decorated": "it raises"}, must_compile=False)
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()
+
+
+def detached_or_not(x):
+    x.data.mul_(2)
+    y = x.detach() if x.sum() else x
+    return y + 1
+
+
+def a_row_or_another(x):
+    x.data.mul_(2)
+    return x[0] if x.sum() else x[1]
+
+
+def made_or_computed(x):
+    x.data.mul_(2)
+    return torch.full_like(x, 1) if torch.rand(()) else x * 2
+
+
+@pytest.mark.parametrize("fn", [detached_or_not, a_row_or_another, made_or_computed])
+def test_writes_through_data_beside_branches_that_give_views(fn):
+    """The tensor itself does not count them, however the graph is run."""
+    compiled = pliant.compile(fn, background=False)
+    for n in (2, 3, 2):
+        said = []
+        for run in (fn, compiled):
+            x = torch.ones(n, 2)
+            out = run(x)
+            said.append((x._version, x.tolist(), out.tolist()))
+        assert said[0] == said[1]

@@ -145,3 +145,51 @@ def test_a_concatenation_that_could_compute_its_operands_reads_them():
         x = torch.randint(-9, 9, shape, dtype=torch.int8)
         for want, got in zip(fn(x), compiled(x), strict=True):
             assert torch.equal(want.nan_to_num(), got.nan_to_num())
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["unread", "read"])
+@pytest.mark.parametrize("backend", ["native", "aten"])
+@pytest.mark.parametrize("chosen", [
+    lambda w: w.max(), lambda w: w.min(), lambda w: w.max(0).values, lambda w: w.amax(), lambda w: w.amin(0), lambda w: w.argmax(),
+    lambda w: w.median(0).values, lambda w: w.mode().values, lambda w: torch.nanmedian(w, 0).values, lambda w: w.argmin(0),
+    lambda w: w.norm(float("inf")), lambda w: torch.aminmax(w, dim=0).min, lambda w: w.median(),
+])  # fmt: skip
+def test_a_choice_among_no_elements(chosen, backend, read):
+    def fn(x, y):
+        w = x[x > 0.5] * 2
+        y.add_(1)
+        m = chosen(w)
+        y *= -1
+        return w, m if read else 0
+
+    compiled = pliant.compile(fn, backend=backend, background=False)
+    for n, value in ((4, 1.0), (3, 1.0), (3, 0.0), (5, 1.0), (0, 1.0)):
+        both = []
+        for f in (fn, compiled):
+            x, y = torch.full((n,), value), torch.ones(2)
+            try:
+                both.append((str(f(x, y)), y.tolist()))
+            except (RuntimeError, IndexError) as e:
+                both.append((type(e), y.tolist()))
+        assert both[0] == both[1]
+
+
+@pytest.mark.parametrize("chosen", [torch.max, torch.min, torch.median, torch.mode], ids=lambda f: f.__name__)
+def test_a_choice_along_a_dim_without_places(chosen):
+    def fn(x, y):
+        v = x * 2
+        y.add_(1)
+        m = chosen(v, -1).values
+        y *= -1
+        return m
+
+    compiled = pliant.compile(fn, backend="native", background=False)
+    for size in ((4, 3), (3, 0), (3, 0), (0, 3), (0, 0)):
+        both = []
+        for f in (fn, compiled):
+            x, y = torch.ones(size), torch.ones(2)
+            try:
+                both.append((str(f(x, y)), y.tolist()))
+            except IndexError as e:
+                both.append((str(e), y.tolist()))
+        assert both[0] == both[1]

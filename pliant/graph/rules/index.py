@@ -75,9 +75,8 @@ def index(trace: Any, x: TracedTensor, indices: list) -> Any:
     front = at[0] if at[-1] - at[0] == len(at) - 1 else 0
     rest = [d for d in range(len(x.sizes)) if d not in at]
     sizes = (*[x.sizes[d] for d in rest[:front]], *shape, *[x.sizes[d] for d in rest[front:]])
+    selects_from_something(trace, [x.sizes[d] for d in at], shape)
     if 0 in [s for s in sizes if type(s) is int]:
-        if any([type(x.sizes[d]) is int and not x.sizes[d] for d in at]) and not any([type(s) is int and not s for s in shape]):
-            raise IndexError("index is out of bounds for dimension with size 0")
         return NotImplemented
     if x.dense and all([t.dense for t in tensors]) and 1 not in [s for s in sizes if type(s) is int]:
         return new(trace, sizes, x.dtype, x.device)
@@ -89,6 +88,14 @@ def index(trace: Any, x: TracedTensor, indices: list) -> Any:
             return NotImplemented
         operands.append(found)
     return strided(trace, sizes, permuted_strides(trace, sizes, operands), x.dtype, x.device)
+
+
+def selects_from_something(trace: Any, among: list, shape: tuple) -> None:
+    """Raises where places of this shape are named in dims of which one has none, as eager does whatever the other dims are."""
+    if 0 not in [n for n in among if type(n) is int]:
+        return
+    if all([n > 0 if type(n) is int else trace.scope.known_true(ops.ge(key(n), 1)) for n in shape]):
+        raise IndexError("index is out of bounds for dimension with size 0")
 
 
 def expanded_strides(trace: Any, t: TracedTensor, shape: tuple) -> list[Any]:
@@ -150,7 +157,8 @@ def scatter(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, *args: A
 
 def scatters(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: Any, *args: Any) -> bool:
     """Whether the sizes are as eager demands."""
-    if len(index.sizes) != len(x.sizes) or not inside(trace, index, x, wrap(dim, len(x.sizes))):
+    d = wrap(dim, len(x.sizes))
+    if d is None or len(index.sizes) != len(x.sizes) or not inside(trace, index, x, d):
         return False
     return not isinstance(source, TracedTensor) or (len(source.sizes) == len(x.sizes) and inside(trace, index, source))
 
@@ -182,6 +190,8 @@ def fits_places(trace: Any, x: TracedTensor, indices: list, values: TracedTensor
         shape = broadcast(trace, shape, indices[d].sizes)
         if shape is None:
             return False
+    if at:
+        selects_from_something(trace, [x.sizes[d] for d in at], shape)
     front = at[0] if at and at[-1] - at[0] == len(at) - 1 else 0
     rest = [d for d in range(len(x.sizes)) if d not in at]
     whole = (*[x.sizes[d] for d in rest[:front]], *shape, *[x.sizes[d] for d in rest[front:]])

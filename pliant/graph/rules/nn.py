@@ -45,7 +45,7 @@ def fake_quantize(trace: Any, x: TracedTensor, *args: Any) -> Any:
 def layer_norm(trace: Any, x: TracedTensor, normalized_shape: list, weight: Any, bias: Any, eps: float) -> Any:
     n = len(x.sizes) - len(normalized_shape)
     of = statistics(x, weight, bias)
-    if n < 0 or of is None:
+    if n < 0 or not normalized_shape or of is None:
         return NotImplemented
     if not all([require_equal(trace, a, b) for a, b in zip(x.sizes[n:], normalized_shape)]):
         return NotImplemented

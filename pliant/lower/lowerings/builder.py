@@ -166,6 +166,8 @@ class Space(Numbers):
             raise Refuse  # several points, one element
         root, facts = self.build.root(t), self.build.facts
         fresh = self.build.is_fresh(t)
+        if not fresh and self.build.meets(t):
+            raise Refuse  # an element is written more than once, and others read what was written last
         if not full:
             strides = strides[: self.nest.outer]
         node = cast(value, NAMES[t.dtype]).node
@@ -225,12 +227,13 @@ class Builder:
     `roots` maps the vid of a view to that of what it is a view of, `makers` the vid of a result to its operation; `read` holds the vids
     that somebody reads, `dirty` the storages that some operation writes to, `reinterpreted` the views whose elements are not those of
     their root: of another dtype, or negated, `once` those that one operation reads and nobody else. `supports`: the target's
-    word on a device. `through`: the last nests compute what an operand was to be made of.
+    word on a device. `meets`: whether elements of a tensor may have one place. `through`: the last nests compute what an operand was
+    to be made of.
     """
 
     def __init__(
         self, facts: Facts, roots: dict[int, int], read: set[int], makers: dict[int, Any], dirty: set[int], reinterpreted: set[int],
-        once: set[int], supports: Callable[[torch.device], bool],
+        once: set[int], supports: Callable[[torch.device], bool], meets: Callable[[TracedTensor], bool],
     ) -> None:  # fmt: skip
         self.facts = facts
         self.roots = roots
@@ -240,6 +243,7 @@ class Builder:
         self.dirty = dirty
         self.once = once
         self.supports = supports
+        self.meets = meets
         self.spaces: list[Space] = []
         self.op: Any = None
         self.through = False
@@ -287,7 +291,9 @@ class Through(Builder):
     """The builder of an operation that is computed inside the space of its reader."""
 
     def __init__(self, outer: Builder, op: Any, window: Window) -> None:
-        super().__init__(outer.facts, outer.roots, outer.read, outer.makers, outer.dirty, outer.reinterpreted, outer.once, outer.supports)
+        super().__init__(
+            outer.facts, outer.roots, outer.read, outer.makers, outer.dirty, outer.reinterpreted, outer.once, outer.supports, outer.meets
+        )  # fmt: skip
         self.op, self.window = op, window
 
     def space(self, sizes: Sequence[Any], reduced: int = 0) -> Any:

@@ -36,6 +36,11 @@ def no_larger(b: Builder, index: TracedTensor, x: TracedTensor, but: int | None 
             raise Refuse
 
 
+def not_empty(b: Builder, x: TracedTensor, dims: Any) -> bool:
+    """Whether `x` surely has something in each of these dims. Eager looks at indices although there is nothing to select, or does not."""
+    return all(b.facts.positive(b.facts.size(x.sizes[d])) for d in dims)
+
+
 def load_through(s: Space, t: TracedTensor, axes: dict[int, int], positions: dict[int, V]) -> V:
     """The element of `t` whose dim `d` is at the counter of `axes[d]`, or at `positions[d]`."""
     nodes, place, steps = placed(s, t, axes, positions)
@@ -59,6 +64,8 @@ def placed(s: Space, t: TracedTensor, axes: dict[int, int], positions: dict[int,
 def _embedding(b: Builder, o: Any) -> None:
     table, index = o.args[:2]
     out, rank = o.outs[0], len(index.sizes)
+    if not not_empty(b, table, [1]):
+        raise Refuse
     s = b.space(out.sizes)
     row = position(s, index, range(rank), table.sizes[0], OUT_OF_SELF)
     s.store(out, load_through(s, table, {1: rank}, {0: row}))
@@ -71,6 +78,8 @@ def _index_select(b: Builder, o: Any) -> None:
     if not rank or len(index.sizes) > 1:
         raise Refuse
     dim %= rank
+    if not not_empty(b, x, [d for d in range(rank) if d != dim]):
+        raise Refuse
     s = b.space(out.sizes)
     at = position(s, index, [dim] if index.sizes else [], x.sizes[dim], OUT_OF_SELF)
     s.store(out, load_through(s, x, {d: d for d in range(rank) if d != dim}, {dim: at}))
@@ -103,6 +112,8 @@ class Indexed:
         self.axes = {d: k if k < self.start else k + self.rank for k, d in enumerate(free)}
 
     def positions(self, s: Space, x: TracedTensor) -> dict[int, V]:
+        if not not_empty(s.build, x, self.axes) and not not_empty(s.build, x, self.given):
+            raise Refuse  # eager demands places where there are indices, whether or not a point of the nest looks at them
         end = self.start + self.rank
         return {
             d: position(s, t, range(end - len(t.sizes), end), x.sizes[d], OUT_OF_BOUNDS, wraps=True) for d, t in self.given.items()

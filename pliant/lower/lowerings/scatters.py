@@ -15,7 +15,7 @@ from pliant.lower import liveness
 from pliant.lower.loop_nest import TensorStore
 from pliant.lower.loops import OUT_OF_BOUNDS, OUT_OF_GATHER, OUT_OF_SELF
 from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering
-from pliant.lower.lowerings.gathers import Indexed, bounded, no_larger, placed, position
+from pliant.lower.lowerings.gathers import Indexed, bounded, no_larger, not_empty, placed, position
 from pliant.lower.lowerings.pointwise import named, overloads
 from pliant.lower.lowerings.scalars import V, cast, const, op, where
 
@@ -40,6 +40,8 @@ def target(b: Builder, o: Any) -> TracedTensor:
     """The tensor that stores go to: the operand, or the result, which starts as its copy."""
     x, out = o.args[0], o.outs[0]
     if liveness.written(o):
+        if b.meets(x):
+            raise Refuse
         return x
     s = b.space(out.sizes)
     s.store(out, s.load(x))
@@ -76,6 +78,8 @@ def _index_add(b: Builder, o: Any) -> None:
     if not rank or len(index.sizes) != 1 or len(source.sizes) != rank or source.dtype != x.dtype or not isinstance(alpha, (int, float)):
         raise Refuse
     dim %= rank
+    if not not_empty(b, x, [dim]):
+        raise Refuse  # eager says otherwise or nothing
     same_rows(b, x, source, dim)
     t = target(b, o)
     s = b.space(source.sizes)
@@ -129,6 +133,8 @@ def _index_copy(b: Builder, o: Any) -> None:
     if not rank or len(index.sizes) != 1 or len(source.sizes) != rank or source.dtype != x.dtype:
         raise Refuse
     dim %= rank
+    if not not_empty(b, x, [dim]):
+        raise Refuse  # eager says otherwise or nothing
     same_rows(b, x, source, dim)
     t = target(b, o)
     s = b.space(source.sizes)

@@ -4,6 +4,7 @@ A graph that raises runs again in CPython if nothing had been written by then (`
 eager's. Behind a write that cannot be done twice the exception leaves the frame. Where a handler of the program waits, the graph ends
 before. Else a mark stands there in the graph (`graph/leaving.py: MARK`): what the program has printed and stored by then is printed
 as a function, which emitted code calls before it lets the exception go on. There is none where nothing was done since the last one.
+Graphs that others run have no marks: what they have written is put back (`codegen/graph_wrapper.py`), and the frame runs again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch.fx.graph_module import _WrappedCall
 
 from pliant.bytecode import kinds as K
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.data_errors import RAISING, leaves_a_part, may_raise, of_others, sized_by_data
+from pliant.graph.data_errors import RAISING, cannot_undo, leaves_a_part, may_raise, of_others, sized_by_data
 from pliant.graph.handlers import is_written
 from pliant.graph.leaving import MARK, exit_of, mark
 from pliant.graph.operands import number
@@ -70,20 +71,46 @@ def is_dirty(trace: Any, n: int) -> bool:
 # -- what was done before -------------------------------------------------------------------------------------------------------------
 def note(trace: Any, n: int) -> None:
     """Note, before operation `n`, what the program has done so far, if it has done more than was noted before."""
+    if vm.undoes:
+        undo(trace)
+        return
     at, last = last_mark(trace, n)
     way = so_far(None if last is None else last.way)
     if way is not None and (last is None or way is not last.way or rewritten(trace, at, n, last)):
         mark(trace, n, way.values, way, current_site())
 
 
+def undo(trace: Any) -> None:
+    """See to it that the graph is undone where it raises, if the program has done anything by now. Raises Break where it cannot be."""
+    if trace.undone and not anything_lasting(trace) or vm.rehearsing or not done_so_far():
+        return
+    if anything_lasting(trace):
+        if vm.config.fullgraph or vm.world.error_on_break:
+            return
+        raise Break("PL0041", "an operation that may raise, behind other effects and a write that cannot be undone")
+    trace.undone = True
+
+
+def anything_lasting(trace: Any) -> bool:
+    memory = {t.storage_id for t in trace.inputs}
+    return any([cannot_undo(op, memory) for op in trace.ops])
+
+
+def done_so_far() -> list[Effect]:
+    """What the program has done so far besides operations."""
+    return written_so_far(vm.world, []) + settings_that_stay(vm.frame)
+
+
 def may_replay(trace: Any, block: list[Any]) -> bool:
     """Whether these operations of an earlier call may be recorded again, as they are: nothing would have to be noted before one of them."""
-    if vm.make_behind is None or not any([raises(op) or op.binds for op in block]):
+    if vm.make_behind is None and not vm.undoes or not any([raises(op) or op.binds for op in block]):
         return True
     if not is_dirty(trace, len(trace.ops)) and not any([is_written(trace, op) for op in block]):
         return True
     if caught(vm.frame):
         return False
+    if vm.undoes:
+        return not done_so_far()
     _, last = last_mark(trace, len(trace.ops))
     known = None if last is None else last.way
     try:
@@ -97,7 +124,7 @@ def so_far(last: Any) -> Any:
     if vm.make_behind is None or vm.rehearsing:
         return None
     world = vm.world
-    effects = written_so_far(world, []) + settings_that_stay(vm.frame)
+    effects = done_so_far()
     if not effects and last is None:
         return None
     try:
@@ -163,6 +190,8 @@ def before_assertion(error: type[Exception], asked: Any) -> None:
         return
     if caught(vm.frame, (error,)):
         raise Break("PL0041", f"{error.__name__} may be raised inside a try block, behind a write")
+    if vm.undoes:
+        undo(trace)
     if vm.make_behind is None or vm.config.fullgraph or vm.world.error_on_break:
         return
     names = {s.name for s in asked.symbols() if not s.info.backed}

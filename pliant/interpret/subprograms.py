@@ -128,6 +128,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
     vm.frames_made = ELSEWHERE
     make_exit, vm.make_exit = vm.make_exit, None  # a way begins at each branch, and none leaves the graph
     make_behind, vm.make_behind = vm.make_behind, vm.make_behind and nothing_done  # what may raise in it is looked at as an operation
+    undoes, vm.undoes = vm.undoes, False
 
     def answer(c: Expr, site: Any) -> bool:
         i = len(way.decisions)
@@ -156,7 +157,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
         raise Open(f"it raises {type(e).__name__}: {e}") from None
     finally:
         scope.oracle = oracle
-        vm.make_exit, vm.make_behind = make_exit, make_behind
+        vm.make_exit, vm.make_behind, vm.undoes = make_exit, make_behind, undoes
         vm.pending = None
         vm.frames_made, vm.depth, vm.exc, vm.asking = made, depth, exc, asking
         way.ops, way.asserts = trace.ops[n:], plain(scope.asserts[asserts:])

@@ -646,9 +646,11 @@ def captured_frame(fn: Any, args: list) -> Any:
     """A Python frame that C code started during capture: interpret it."""
     look = lookasides.LOOKASIDES.get(fn)
     given = tensor_subclasses.in_frame(fn, args) if vm.world.has_subclasses else None
-    if given is not None:
-        args = given
     try:
+        if given is not None:
+            args = given
+        elif fn.__name__ == "__torch_function__":
+            args = tensor_subclasses.without_stand_ins(args)
         if look is not None:
             return look(tuple(args), {})
         if vm.frame is not None:

@@ -141,7 +141,8 @@ def raises_in_python(x: Any, n: int) -> Any:
         t.missing(x)
 
 
-PROGRAMS = [ends_by_exception, caught, bare, thrown, broken, decided_by_data, grown_by_data, written_by_data, refused, raises, raises_in_python]
+PROGRAMS = [ends_by_exception, caught, bare, thrown, broken, decided_by_data, grown_by_data, written_by_data, refused, raises,
+            raises_in_python]  # fmt: skip
 
 
 def frames() -> list[str]:

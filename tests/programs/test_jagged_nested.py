@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import warnings
-
 import re
+import warnings
 
 import pytest
 import torch

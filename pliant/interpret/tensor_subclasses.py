@@ -772,22 +772,6 @@ def in_frame(fn: Any, args: list) -> list | None:
     return [seen(a) for a in args]
 
 
-def without_stand_ins(args: list) -> list:
-    """The arguments of a `__torch_function__`, which PyTorch has called, where there are no tensors of subclasses: the classes that it is
-    told are those of the program. What is written in Python tells of plain tensors too, but not of classes that are never told."""
-    if len(args) < 4 or type(args[2]) is not tuple:
-        return args
-    told = args[2]
-    found = list(dict.fromkeys([t.pytype for t in tensors_of(args[3:])]))
-    if any([cls is TracedTensor for cls in told]):
-        if len(found) != 1:
-            raise Break("PL0011", "a mode is told of tensors of several classes")
-        told = tuple([*found, *[cls for cls in told if cls is not TracedTensor]])
-    elif not told and type(args[1]) is types.FunctionType and Tensor in found:
-        told = (Tensor,)
-    return [*args[:2], told, *args[3:]]
-
-
 def seen(v: Any) -> Any:
     if type(v) is tuple and v and all([isinstance(x, type) for x in v]):
         return tuple([x for x in v if x is not TracedTensor])

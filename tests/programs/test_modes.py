@@ -161,6 +161,24 @@ def test_on_before_the_call():
         assert torch.equal(target(t(3)), (t(3) - 1) * 4 + (t(3) - 3) * 4)
 
 
+def test_entered_inside_from_outside():
+    modes = Told(), Told()
+
+    def fn(x, m, log):
+        with m:
+            y = x * len(x) + x.numel()
+        with Told() as own:
+            own.heard = log
+            y = y + len(x)
+        return y + len(x)
+
+    target = compiled(fn)
+    mine, theirs = [], []
+    for n in (3, 4, 5, 5, 6):
+        assert torch.equal(fn(t(n), modes[0], theirs), target(t(n), modes[1], mine))
+        assert modes[0].heard == modes[1].heard and mine == theirs
+
+
 @pytest.mark.parametrize("name", ["mkldnn", "cudnn", "opt_einsum"])
 def test_flags_of_backends_inside(name):
     """Modules that read and write what C++ holds: `module.__getattribute__` is bound anew each time that it is read."""

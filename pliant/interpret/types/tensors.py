@@ -102,6 +102,8 @@ def length_told(t: Any) -> Any:
     """`len(t)` while a mode is on."""
     if of_class(t) or replaced(t, "__len__") is not None or torch._C._len_torch_function_stack() > 1:
         raise Break("PL0011", "the length of a tensor of a class of its own, or of which several modes are told", clean=True)
+    if vm.world.entry_state["function modes"] or vm.world.source_of(globalstate.function_modes()[-1]) is not None:
+        raise Break("PL0011", "the length of a tensor, of which a mode from outside is told", clean=True)
     told = (torch.Tensor,) if t.pytype is torch.Tensor else ()  # not of a parameter
     n = captured_call(tell_mode, (torch.Tensor.__len__, told, (t,)), {})
     if type(n) is not int and type(n) is not torch.SymInt:

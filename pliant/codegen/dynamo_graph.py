@@ -15,6 +15,9 @@ from torch import fx
 
 from pliant.codegen.aten import AS_STRIDED
 from pliant.codegen.effects import cannot_repeat
+from pliant.codegen.failures import drawn_from
+from pliant.graph.data_errors import cannot_undo, leaves_a_part
+from pliant.graph.schema import op_info
 from pliant.graph.torch_graph import assembled, stack_trace
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -74,7 +77,8 @@ class Handed:
     """`at[i]` is the slot (an argument of the executable) that placeholder `i` stands for; `inputs[i]` is what is known of it.
 
     `values` has the example value of each node, by name; `effects_from` is the place (among the nodes) of the first node that cannot be
-    done twice; `writes` tells whether memory of an input is written; `unbacked`, whether the graph makes sizes that only its run knows.
+    done twice, or undone where `undone` says that it has to be; `writes` tells whether memory of an input is written; `unbacked`, whether
+    the graph makes sizes that only its run knows.
     """
 
     module: fx.GraphModule
@@ -91,10 +95,17 @@ class Handed:
     strided: bool  # `as_strided` of an input, which counts from the start of its storage: compilers often take it from the input's own
     raises: bool  # an operation may raise on bad data
     foreign: bool  # an operator of somebody else's is in it, which may do anything
+    undone: bool  # the program has done something before what may raise: what is written is put back
+    draws: tuple[int, ...]  # the generators that it draws from (`failures.GENERATORS`)
     facts: Facts | None
 
 
 NEVER = 1 << 30
+
+
+def written_by(graph: Handed) -> list[int]:
+    """The slots of the inputs that the graph writes."""
+    return [i for i, spec in zip(graph.at, graph.inputs, strict=True) if isinstance(spec, TensorSlot) and spec.written]
 
 
 def keeps(op: Any) -> bool:
@@ -117,7 +128,11 @@ def handed(trace: Any, inputs: list[Any], outputs: list[Any], name: str) -> Hand
     strided = any(op.target in AS_STRIDED and any(t.storage_id in memory for t in liveness.op_inputs(op)) for op in ops)
     foreign = any(not op.target._schema.name.startswith(("aten::", "prims::")) for op in ops)
     raises = foreign or any(op.target in liveness.DATA_CHECKED for op in ops)
-    made = Handed(module, used, infos, symbols, {}, [], [], NEVER, bool(written & memory), unbacked, False, strided, raises, foreign, facts)
+    draws = drawn_from(ops) if any([liveness.draws(op.target) for op in ops]) else ()
+    made = Handed(
+        module, used, infos, symbols, {}, [], [], NEVER, bool(written & memory), unbacked, False, strided, raises, foreign, trace.undone,
+        draws, facts,
+    )  # fmt: skip
     for i, node in enumerate(module.graph.nodes):
         describe(made, i, node, trace, memory)
     return made
@@ -138,8 +153,20 @@ def describe(made: Handed, i: int, node: fx.Node, trace: Any, memory: set[int]) 
         node.meta["stack_trace"] = stack_trace(site)
     if check is not None:
         made.checks.append((check, i))
-    if made.effects_from == NEVER and any(cannot_repeat(op, memory) for op in ops):
-        made.effects_from = i
+    if made.effects_from == NEVER:
+        made.effects_from = effect_at(made, i, ops, trace, memory)
+
+
+def effect_at(made: Handed, i: int, ops: Any, trace: Any, memory: set[int]) -> int:
+    """From which node on the graph cannot be done twice because of node `i`: from the next one, if its last operation refuses what it is
+    given before it writes, or may write again what it has; NEVER if it has no effects."""
+    stays = cannot_undo if made.undone else cannot_repeat
+    at = next((k for k, op in enumerate(ops) if stays(op, memory)), None)
+    if at is None:
+        return NEVER
+    op = ops[at]
+    number = next(n for n, other in enumerate(trace.ops) if other is op)
+    return i + (op is ops[-1] and not op_info(op.target).custom and not leaves_a_part(trace.ops, number))
 
 
 def used_inputs(module: fx.GraphModule, inputs: list[Any], scope: Any) -> list[int]:

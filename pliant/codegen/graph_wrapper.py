@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from pliant.codegen.aten import Executable, compile_text, source_line, tuple_text
-from pliant.codegen.dynamo_graph import Handed
-from pliant.codegen.failures import NEVER, Place, Places, place_of, remember
+from pliant.codegen.dynamo_graph import Handed, written_by
+from pliant.codegen.failures import DRAWN, NEVER, Place, Places, place_of, remember, states
 from pliant.codegen.variants import Variants
 from pliant.codegen.variants import given as arguments
 from pliant.graph.traced import TracedTensor
@@ -23,7 +25,8 @@ from pliant.symbolic import maths
 CLEAN, UNCLEAN = -1, -2
 """In the place of an assertion's number: another exception, with everything as it was before the graph, or perhaps not."""
 MOST_COPIED = 1 << 24
-"""Bytes of written inputs that are copied because an operation of the graph may raise. (Because of an assertion, all are.)"""
+"""Bytes of written inputs that are copied because an operation of the graph may raise. (Because of an assertion, or where the program has
+done something before, all are.)"""
 
 
 def around(
@@ -55,9 +58,12 @@ def around(
     for check in checks:
         if check not in within:
             put(f"if not ({check.expr.python()}): {fail(check, True)}", check.site)
+    if graph.draws and (graph.raises or checks):
+        names["_states"] = states
+        put(f"{DRAWN} = _states{graph.draws}")
     put(f"_out, _error, _failed = _run({tuple_text(params)})")
-    put_back = variants is not None and not graph.foreign
-    clean = [(check, put_back or at < graph.effects_from, i) for i, (check, at) in enumerate(graph.checks)]
+    all_undone = variants is not None and not graph.foreign
+    clean = [(check, all_undone or at < graph.effects_from, i) for i, (check, at) in enumerate(graph.checks)]
     for check, is_clean, i in clean:
         if is_clean:
             put(f"if _failed == {i}: {fail(check, False)} from None", check.site)
@@ -100,22 +106,19 @@ def runner(graph: Handed, variants: Variants | None, number: dict[str, int], ass
     """`run(slots) -> (outputs, exception, number of the assertion that it is)`.
 
     What others compiled writes inputs when it likes, before an assertion that comes first in the program or behind one that comes last.
-    So inputs that it writes are copied where it may raise, and put back where it does.
+    So inputs that it writes are copied where it may raise, and put back where it does. The graph as it is writes in the order of the
+    program: that matters only if the program has done something else before.
     """
     restore = graph.switches
-    written: list[int] = []
-    call: Callable[[tuple], Any]
-    if variants is not None:
-        call = variants
-        written = variants.written
-    else:
-        call = plain_call(graph)
-    may_raise = asserting or graph.raises
+    call: Callable[[tuple], Any] = plain_call(graph) if variants is None else variants
+    written = written_by(graph) if variants is not None or graph.undone else []
+    may_raise = asserting or graph.raises or graph.undone
+    all_copied = asserting or graph.undone
 
     def run(slots: tuple) -> tuple:
         state = globalstate.save() if restore else None
-        copied = may_raise and written and (asserting or sum(slots[i].nbytes for i in written) <= MOST_COPIED)
-        copies = [slots[i].detach().clone() for i in written] if copied else None
+        copied = may_raise and written and (all_copied or sum(slots[i].nbytes for i in written) <= MOST_COPIED)
+        copies = [copy_of(slots[i]) for i in written] if copied else None
         try:
             return call(slots), None, None
         except Exception as e:
@@ -123,12 +126,23 @@ def runner(graph: Handed, variants: Variants | None, number: dict[str, int], ass
                 globalstate.restore(state)
             if copies is not None:
                 for i, copy in zip(written, copies, strict=True):
-                    slots[i].data.copy_(copy)
+                    put_back(slots[i], *copy)
             failed = assertion(e, number)
             spoilt = variants is not None and (graph.foreign or (written and copies is None))
             return None, e, UNCLEAN if failed == CLEAN and spoilt else failed
 
     return run
+
+
+def copy_of(x: torch.Tensor) -> tuple[torch.Tensor, int | None]:
+    """The contents of a tensor, and how often it was written to."""
+    return x.detach().clone(), None if x.is_inference() else x._version
+
+
+def put_back(x: torch.Tensor, contents: torch.Tensor, version: int | None) -> None:
+    x.data.copy_(contents)
+    if version is not None:
+        torch._C._autograd._unsafe_set_version_counter((x,), (version,))  # type: ignore[attr-defined]
 
 
 def plain_call(graph: Handed) -> Callable[[tuple], Any]:

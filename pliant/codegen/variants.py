@@ -25,7 +25,7 @@ import torch
 from torch import _guards
 from torch.utils._device import DeviceContext
 
-from pliant.codegen.dynamo_graph import Handed, Number, SymbolInfo, TensorSlot
+from pliant.codegen.dynamo_graph import Handed, Number, SymbolInfo, TensorSlot, written_by
 from pliant.errors import BackendError
 from pliant.graph.traced import Reconsider
 from pliant.interpret import globalstate
@@ -66,7 +66,7 @@ class Variants:
         self.readers = [s.read for s in graph.symbols]
         self.variants: list[Variant] = []
         self.lock = threading.RLock()
-        self.written = [i for i, spec in zip(graph.at, graph.inputs, strict=True) if isinstance(spec, TensorSlot) and spec.written]
+        self.written = written_by(graph)
         self.others = [i for i, spec in zip(graph.at, graph.inputs, strict=True) if isinstance(spec, TensorSlot) and not spec.written]
         self.as_captured = arguments_of(graph, set())
 

@@ -139,6 +139,14 @@ def of_others(target: Any) -> bool:
     return op_info(target).custom and target.namespace not in KNOWN_NAMESPACES
 
 
+def cannot_undo(op: Any, memory: set[int]) -> bool:
+    """Whether it could be noticed that the operation was done, although the contents of `memory`, that of others, are put back."""
+    info = op_info(op.target)
+    if info.custom or info.inplace_view:
+        return True
+    return op.grad and any([t.requires_grad and t.storage_id in memory for t in written(op)])
+
+
 def leaves_a_part(ops: list[Any], n: int) -> bool:
     """Whether operation `n`, should it raise, may have written a part of what it writes, and whoever does all from the first on again
     would notice: it goes on from what it has done, or something before it reads what it overwrites."""

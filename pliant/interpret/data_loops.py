@@ -239,6 +239,11 @@ class Whole:
         self.own = {i for i in self.live(shape.header) if type(f.fast[i]) in (list, Grown) and sys.getrefcount(f.fast[i]) <= ALONE}
         live = self.live(shape.header)
         self.first: dict[Any, Any] = {i: f.fast[i] for i in live if f.fast[i] is not UNSET or self.wanted(i)}
+        # Those that a comprehension of the loop takes over (since 3.12) and gives back: they are empty at the end of each round, too.
+        self.empty = {i for i, v in self.first.items() if v is UNSET and self.cleared(i)}
+        for i in self.empty:
+            del self.first[i]
+        self.exits -= self.empty
         self.left_out = live - self.first.keys()
         self.cells = self.own_cells()
         self.first |= {slot: inside_of(f.fast[i]) for slot, i in self.cells.items()}
@@ -253,8 +258,8 @@ class Whole:
                 self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
         # Locals that the first round is to set. No round reads what the one before has left (it would raise, and `run` sees that nothing is
         # caught), and behind the last they are there.
-        counted = type(self.range) is range and bool(self.range) and not by_value()
-        self.late = {slot for slot, v in self.first.items() if v is UNSET and slot not in self.cells and counted}
+        self.counted = type(self.range) is range and bool(self.range) and not by_value()
+        self.late = {slot for slot, v in self.first.items() if v is UNSET and slot not in self.cells and self.counted}
         self.copied: set[Any] = set()  # slots of tensors that a round writes to: it begins with a copy of each
         self.grown: dict[Any, Grown] = {}  # of results: what stands for a list behind the loop
         self.before = set(vm.scope.symbols)
@@ -319,6 +324,21 @@ class Whole:
         d = self.f.decoded
         return any([d.kinds[k] in (K.LOAD_LOCAL, K.STORE_LOCAL) and d.ins[k][1] == i for k in self.shape.inside])
 
+    def cleared(self, i: int) -> bool:
+        d = self.f.decoded
+        return any([d.kinds[k] is K.LOAD_LOCAL_AND_CLEAR and d.ins[k][1] == i for k in self.shape.inside])
+
+    def sets(self, slot: int | None) -> bool:
+        """A round has set this local, which was empty. Whether that is all: the first round may do that."""
+        if slot is None or not self.counted:
+            return False
+        self.empty.discard(slot)
+        self.first[slot] = UNSET
+        self.late.add(slot)
+        if self.shape.behind is not None:
+            self.exits |= self.live(self.shape.behind) & {slot}
+        return True
+
     def capture(self) -> None:
         for slot, v in self.first.items():
             if v is UNSET and slot not in self.late and slot not in self.cells:
@@ -373,7 +393,7 @@ class Whole:
         memory = refusal.written
         if self.memory.gives_up(memory):
             return self.copies(memory)
-        return self.memory.takes(refusal) or self.grows(refusal.changed) or self.copies(memory)
+        return self.sets(refusal.filled) or self.memory.takes(refusal) or self.grows(refusal.changed) or self.copies(memory)
 
     def copies(self, memory: int | None) -> bool:
         """A round writes to this memory. If the frame alone has it, by one variable, nobody sees that each round has memory of its own."""
@@ -465,6 +485,10 @@ class Whole:
         again = g.pc == shape.header
         if again and counter is not None:
             g.stack.pop()
+        behind = frozenset() if again or shape.behind is None else self.live(shape.behind)
+        for slot in self.empty if again else self.empty & behind:
+            if g.fast[slot] is not UNSET:
+                self.refuse_set(slot)
         for slot in self.late if again else self.late & self.exits:
             if g.fast[slot] is UNSET:
                 if again or counter.now is not fast[COUNTER]:
@@ -477,6 +501,14 @@ class Whole:
         else:
             values |= {("stack", i): v for i, v in enumerate(g.stack)}
         return Leave(again, [End(again, values)])
+
+    def refuse_set(self, slot: int) -> None:
+        refusal = Open(f"{self.name(slot)} may not be there yet")
+        refusal.filled = slot
+        try:
+            raise refusal
+        finally:
+            del refusal  # it holds this frame
 
     def copy_written(self, g: Frame) -> None:
         """At the beginning of a round, in the block that is to write: copies of the tensors that it writes to."""

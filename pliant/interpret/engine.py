@@ -8,6 +8,7 @@ import gc
 import importlib
 from collections.abc import Iterator
 from dataclasses import replace
+from types import FunctionType
 from typing import Any
 
 from torch._dispatch.python import enable_python_dispatcher
@@ -32,6 +33,7 @@ from pliant.graph.traced import (
     Untraceable,
     is_limit,
     limit_of,
+    tensors_of,
 )
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
@@ -642,13 +644,31 @@ def note_method(fn: Any) -> None:
         lookup(torch.Tensor, name)
 
 
+def without_stand_ins(args: list) -> list:
+    """The arguments of a `__torch_function__`, which PyTorch has called, where there are no tensors of subclasses: the classes that it is
+    told are those of the program. What is written in Python tells of plain tensors too, but not of classes that are never told."""
+    if len(args) < 4 or type(args[2]) is not tuple:
+        return args
+    told = args[2]
+    found = list(dict.fromkeys([t.pytype for t in tensors_of(args[3:])]))
+    if any([cls is TracedTensor for cls in told]):
+        if len(found) != 1:
+            raise Break("PL0011", "a mode is told of tensors of several classes")
+        told = tuple([*found, *[cls for cls in told if cls is not TracedTensor]])
+    elif not told and type(args[1]) is FunctionType and torch.Tensor in found:
+        told = (torch.Tensor,)
+    return [*args[:2], told, *args[3:]]
+
+
 def captured_frame(fn: Any, args: list) -> Any:
     """A Python frame that C code started during capture: interpret it."""
     look = lookasides.LOOKASIDES.get(fn)
     given = tensor_subclasses.in_frame(fn, args) if vm.world.has_subclasses else None
-    if given is not None:
-        args = given
     try:
+        if given is not None:
+            args = given
+        elif fn.__name__ == "__torch_function__":
+            args = without_stand_ins(args)
         if look is not None:
             return look(tuple(args), {})
         if vm.frame is not None:

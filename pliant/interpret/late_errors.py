@@ -4,30 +4,33 @@ A graph that raises runs again in CPython if nothing had been written by then (`
 eager's. Behind a write that cannot be done twice the exception leaves the frame. Where a handler of the program waits, the graph ends
 before. Else a mark stands there in the graph (`graph/leaving.py: MARK`): what the program has printed and stored by then is printed
 as a function, which emitted code calls before it lets the exception go on. There is none where nothing was done since the last one.
+Graphs that others run have no marks: what they have written is put back (`codegen/graph_wrapper.py`), and the frame runs again.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 import sysconfig
 from collections.abc import Iterator
-from types import MethodType
+from types import MethodType, ModuleType
 from typing import Any
 
+import torch
 from torch import Tag
 from torch.fx.graph_module import _WrappedCall
 
 from pliant.bytecode import kinds as K
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.data_errors import leaves_a_part, may_raise, of_others, sized_by_data
+from pliant.graph.data_errors import cannot_undo, leaves_a_part, may_raise, of_others, sized_by_data
 from pliant.graph.handlers import is_written
 from pliant.graph.leaving import MARK, exit_of, mark
 from pliant.graph.operands import number
 from pliant.graph.schema import written
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
-from pliant.interpret.capture import Capture, Effect, Return
+from pliant.interpret.capture import UNSET, Capture, Effect, Return
 from pliant.interpret.effects import written_so_far
 from pliant.interpret.state import Break, current_site, vm
 
@@ -70,20 +73,46 @@ def is_dirty(trace: Any, n: int) -> bool:
 # -- what was done before -------------------------------------------------------------------------------------------------------------
 def note(trace: Any, n: int) -> None:
     """Note, before operation `n`, what the program has done so far, if it has done more than was noted before."""
+    if vm.undoes:
+        undo(trace)
+        return
     at, last = last_mark(trace, n)
     way = so_far(None if last is None else last.way)
     if way is not None and (last is None or way is not last.way or rewritten(trace, at, n, last)):
         mark(trace, n, way.values, way, current_site())
 
 
+def undo(trace: Any) -> None:
+    """See to it that the graph is undone where it raises, if the program has done anything by now. Raises Break where it cannot be."""
+    if trace.undone and not anything_lasting(trace) or vm.rehearsing or not done_so_far():
+        return
+    if anything_lasting(trace):
+        if vm.config.fullgraph or vm.world.error_on_break:
+            return
+        raise Break("PL0041", "an operation that may raise, behind other effects and a write that cannot be undone")
+    trace.undone = True
+
+
+def anything_lasting(trace: Any) -> bool:
+    memory = {t.storage_id for t in trace.inputs}
+    return any([cannot_undo(op, memory) for op in trace.ops])
+
+
+def done_so_far() -> list[Effect]:
+    """What the program has done so far besides operations."""
+    return written_so_far(vm.world, []) + settings_that_stay(vm.frame)
+
+
 def may_replay(trace: Any, block: list[Any]) -> bool:
     """Whether these operations of an earlier call may be recorded again, as they are: nothing would have to be noted before one of them."""
-    if vm.make_behind is None or not any([raises(op) or op.binds for op in block]):
+    if vm.make_behind is None and not vm.undoes or not any([raises(op) or op.binds for op in block]):
         return True
     if not is_dirty(trace, len(trace.ops)) and not any([is_written(trace, op) for op in block]):
         return True
     if caught(vm.frame):
         return False
+    if vm.undoes:
+        return not done_so_far()
     _, last = last_mark(trace, len(trace.ops))
     known = None if last is None else last.way
     try:
@@ -97,7 +126,7 @@ def so_far(last: Any) -> Any:
     if vm.make_behind is None or vm.rehearsing:
         return None
     world = vm.world
-    effects = written_so_far(world, []) + settings_that_stay(vm.frame)
+    effects = done_so_far()
     if not effects and last is None:
         return None
     try:
@@ -163,6 +192,8 @@ def before_assertion(error: type[Exception], asked: Any) -> None:
         return
     if caught(vm.frame, (error,)):
         raise Break("PL0041", f"{error.__name__} may be raised inside a try block, behind a write")
+    if vm.undoes:
+        undo(trace)
     if vm.make_behind is None or vm.config.fullgraph or vm.world.error_on_break:
         return
     names = {s.name for s in asked.symbols() if not s.info.backed}
@@ -182,6 +213,8 @@ def possible(trace: Any) -> bool:
     return bool(trace.scope.asserts) or any(map(raises, trace.ops))
 
 
+RAISED = (IndexError, RuntimeError, torch.linalg.LinAlgError)
+"""What PyTorch's own operators raise on data."""
 ANYTHING = (Exception,)
 """What an operator of others may raise."""
 NEVER_RAISED = (ImportError, StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, SystemExit)
@@ -209,13 +242,13 @@ ONLY_TELLING = frozenset((_WrappedCall.__call__.__code__,))
 prints the line of the generated code."""
 
 
-def caught(f: Any, errors: tuple[type[Exception], ...] = (IndexError, RuntimeError)) -> bool:
+def caught(f: Any, errors: tuple[type[Exception], ...] = RAISED) -> bool:
     """Whether an exception raised now, of one of `errors`, meets an `except` that takes it; in the program's own code also a `finally`, or
     a context manager other than PyTorch's. (Those of libraries put back settings, mostly, and each operation below would end a graph.)"""
     for frame, i, is_handler, leave in handlers(f):
         if not is_handler or leave is not None and of_torch(leave) or frame.code in ONLY_TELLING:
             continue
-        taken = takes(frame, i + 1, errors)
+        taken = takes(frame, i + 1, errors) if leave is None else suppresses(leave, errors)
         if taken or taken is None and not frame.code.co_filename.startswith(LIBRARIES):
             return True
     return False
@@ -226,8 +259,8 @@ def caught_from_others(f: Any) -> bool:
     no_breaks = vm.config.fullgraph or vm.world.error_on_break
     if not no_breaks:
         return caught(f, ANYTHING)
-    found = [(frame, i) for frame, i, is_handler, _ in handlers(f) if is_handler and frame.code not in ONLY_TELLING]
-    return any([takes(frame, i + 1, ANYTHING) for frame, i in found])
+    found = [(frame, i, leave) for frame, i, is_handler, leave in handlers(f) if is_handler and frame.code not in ONLY_TELLING]
+    return any([takes(frame, i + 1, ANYTHING) if leave is None else suppresses(leave, ANYTHING) for frame, i, leave in found])
 
 
 def takes(f: Any, i: int, errors: tuple[type[Exception], ...]) -> bool | None:
@@ -236,22 +269,54 @@ def takes(f: Any, i: int, errors: tuple[type[Exception], ...]) -> bool | None:
     if d.kinds[i] is K.POP:  # `except:`
         return True
     while d.kinds[i] is not K.RERAISE:
-        names = []
-        while d.kinds[i] is K.LOAD_GLOBAL:
-            names.append(d.ins[i][1][0])
-            i += 1
-        if d.kinds[i] is K.BUILD_TUPLE and d.ins[i][1] == len(names):
-            i += 1
-        if not names or d.kinds[i] is not K.CHECK_EXC_MATCH or d.kinds[i + 1] is not K.JUMP_IF_FALSE:
+        found = clause(f, i)
+        if found is None:
             return None
-        for name in names:
-            cls = f.globals.get(name, vars(builtins).get(name))
-            if not isinstance(cls, type) or any([issubclass(e, cls) for e in errors]):
-                return True
-            if errors is ANYTHING and not issubclass(cls, NEVER_RAISED):
-                return True
-        i = d.ins[i + 1][1]
+        classes, i = found
+        if any([takes_one(cls, errors) for cls in classes]):
+            return True
+        i = d.ins[i][1]
     return False
+
+
+def clause(f: Any, i: int) -> tuple[list[Any], int] | None:
+    """(what the clause that begins at instruction `i` names, UNSET for what is not known; the jump to what is behind it)."""
+    d, stack = f.decoded, []
+    while True:
+        kind, operand = d.kinds[i], d.ins[i][1]
+        if kind is K.LOAD_GLOBAL:
+            stack.append(f.globals.get(operand[0], vars(builtins).get(operand[0], UNSET)))
+        elif kind is K.LOAD_ATTR and stack:
+            base = stack.pop()
+            stack.append(vars(base).get(operand, UNSET) if type(base) is ModuleType else UNSET)
+        elif kind in (K.LOAD_LOCAL, K.LOAD_DEREF):
+            stack.append(UNSET)
+        elif kind is K.BUILD_TUPLE and 0 < operand <= len(stack):
+            stack[-operand:] = [tuple(stack[-operand:])]
+        else:
+            break
+        i += 1
+    if len(stack) != 1 or kind is not K.CHECK_EXC_MATCH or d.kinds[i + 1] is not K.JUMP_IF_FALSE:
+        return None
+    return list(stack[0]) if type(stack[0]) is tuple else stack, i + 1
+
+
+def takes_one(cls: Any, errors: tuple[type[Exception], ...]) -> bool:
+    """Whether a clause that names `cls` takes one of these."""
+    if not isinstance(cls, type) or any([issubclass(e, cls) for e in errors]):
+        return True
+    return errors is ANYTHING and not issubclass(cls, NEVER_RAISED)
+
+
+def suppresses(leave: Any, errors: tuple[type[Exception], ...]) -> bool | None:
+    """Whether the manager with this `__exit__` keeps one of these from going on; None for one that may do anything else."""
+    manager = leave.__self__ if type(leave) is MethodType else None
+    if type(manager) is contextlib.nullcontext:
+        return False
+    if type(manager) is contextlib.suppress and vm.world.source_of(manager) is None:  # of another, what it suppresses is not guarded
+        named = manager._exceptions  # type: ignore[attr-defined]
+        return any([takes_one(cls, errors) for cls in (named if type(named) is tuple else (UNSET,))])
+    return None
 
 
 def of_torch(leave: Any) -> bool:

@@ -70,7 +70,10 @@ class Memory:
             if t.storage_id in self.cells or id(t) in self.views:
                 refusal = Open("it keeps a view of memory that it writes to")
                 refusal.written = t.storage_id
-                raise refusal
+                try:
+                    raise refusal
+                finally:
+                    del refusal  # it holds this frame
 
     def gives_up(self, storage: int | None) -> bool:
         """No longer carry this memory: the variable that has it is another tensor in the next round. Whether it was carried."""

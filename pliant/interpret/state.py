@@ -113,6 +113,7 @@ class Session:
     config: Any = None
     make_exit: Any = None  # what jit makes of a branch's other side, as things are (`exits.py`); None: each branch on data ends the graph
     make_behind: Any = None  # what jit makes of the effects so far, should the graph raise (`late_errors.py`); None: nothing is noted
+    undoes: bool = False  # what the graph has written is put back where it raises: somebody else runs it, who knows no marks
     told: int = 0  # how many calls waited for the end of the graph before the side of a branch that is being tried
     refused: frozenset[str] | set[str] = frozenset()  # what an earlier capture of this code found out to be too much
     # where the interpreter stands

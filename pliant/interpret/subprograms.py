@@ -47,12 +47,14 @@ class Open(Exception):
     """What is explored is not closed over tensors and numbers, for this reason.
 
     `changed`: the lists that it has changed, if that is all: they are as they were before, again. `written`: the memory from before that
-    it has written to; `known_as`: the tensor from before by which it knows that memory, if there is only one.
+    it has written to; `known_as`: the tensor from before by which it knows that memory, if there is only one. `filled`: the local that was
+    empty before a round and is not behind it.
     """
 
     changed: tuple[Any, ...] = ()
     written: int | None = None
     known_as: TracedTensor | None = None
+    filled: int | None = None
 
 
 class TooMany(Open):
@@ -128,6 +130,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
     vm.frames_made = ELSEWHERE
     make_exit, vm.make_exit = vm.make_exit, None  # a way begins at each branch, and none leaves the graph
     make_behind, vm.make_behind = vm.make_behind, vm.make_behind and nothing_done  # what may raise in it is looked at as an operation
+    undoes, vm.undoes = vm.undoes, False
 
     def answer(c: Expr, site: Any) -> bool:
         i = len(way.decisions)
@@ -156,7 +159,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
         raise Open(f"it raises {type(e).__name__}: {e}") from None
     finally:
         scope.oracle = oracle
-        vm.make_exit, vm.make_behind = make_exit, make_behind
+        vm.make_exit, vm.make_behind, vm.undoes = make_exit, make_behind, undoes
         vm.pending = None
         vm.frames_made, vm.depth, vm.exc, vm.asking = made, depth, exc, asking
         way.ops, way.asserts = trace.ops[n:], plain(scope.asserts[asserts:])
@@ -194,7 +197,10 @@ def check_memory(way: Way, first: int, gradients: bool, carried: Container[int])
             if t.storage_id not in made and t.storage_id not in vm.written and t.storage_id not in carried:
                 refusal = Open(f"{op.target} writes to memory from before")
                 refusal.written, refusal.known_as = t.storage_id, name_before(way, t.storage_id, first)
-                raise refusal
+                try:
+                    raise refusal
+                finally:
+                    del refusal  # it holds this frame
         old = {t.storage_id for t in tensors_of([op.args, op.kwargs])}
         made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)
         if not gradients and op.grad and any([t.requires_grad for t in tensors_of(op.outs)]):  # with gradients off: views of parameters
@@ -287,15 +293,19 @@ class Unchanged:
         if not moved:
             return
         other = [v for v, _ in moved if type(v) is not list and type(v) is not Grown]
-        refusal = Open(f"it changes a {type(other[0]).__name__ if other else 'list'}")
-        if not other:
-            for v, before in moved:
-                if type(v) is Grown:
-                    v.more[:] = before[1:]
-                else:
-                    v[:] = before
-            refusal.changed = tuple([v for v, _ in moved])
-        raise refusal
+        if other:
+            raise Open(f"it changes a {type(other[0]).__name__}")
+        for v, before in moved:
+            if type(v) is Grown:
+                v.more[:] = before[1:]
+            else:
+                v[:] = before
+        refusal = Open("it changes a list")
+        refusal.changed = tuple([v for v, _ in moved])
+        try:
+            raise refusal
+        finally:
+            del refusal  # it holds this frame
 
 
 def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | None = None) -> Any:

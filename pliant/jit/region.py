@@ -124,7 +124,7 @@ class Region:
             self.cache, self.miss, self.build, self.again, below, config.backend != "aten", backends.OWN.get(config.backend) is None
         )
         leaves = backends.OWN.get(config.backend) is not None and config.backend != backends.REMOTE  # its graphs are left by nobody
-        self.marks = leaves  # others have the lines of their graphs, and undo them
+        self.marks = leaves
         self.context.branches = self.sites.branches if leaves and not config.fullgraph else None
         self.verifier = Verifier(self, config.verify) if config.verify else None
         self.tried: weakref.WeakKeyDictionary[Any, trials.Trial] = weakref.WeakKeyDictionary()  # entry points
@@ -334,6 +334,7 @@ class Region:
         if self.marks:
             found_behind = functools.partial(side_exits.behind, fn=fn, context=self.context, start=start)
             vm.make_behind = side_exits.not_behind if MARKS in record.refused else found_behind
+        vm.undoes = self.context.torch_level
         record.history.joined.clear()
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
         whole = self.config.fullgraph or found.world.error_on_break

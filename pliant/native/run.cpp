@@ -116,31 +116,33 @@ PyObject *item_at(PyObject *o, int64_t i, bool &owned) {
     return r;
 }
 
-} // namespace
+enum class Answer { NO, YES, OVERFLOWS };
 
-bool relation_holds(const Relation &r, const int64_t *vars) {
+template <typename Int> Answer answer(const Relation &r, const int64_t *vars) {
     using enum Postfix;
-    int64_t s[64];
+    Int s[64];
     int n = 0;
     for (const auto &step : r) {
-        int64_t &a = s[n >= 2 ? n - 2 : 0], &b = s[n >= 1 ? n - 1 : 0]; // the depth was checked when the program was built
+        Int &a = s[n >= 2 ? n - 2 : 0], &b = s[n >= 1 ? n - 1 : 0]; // the depth was checked when the program was built
         switch (const auto op = static_cast<Postfix>(step.op)) {
         case VAR: s[n++] = vars[step.value]; break;
         case CONST: s[n++] = step.value; break;
-        case ADD: if (__builtin_add_overflow(a, b, &a)) return false; n--; break;
-        case SUB: if (__builtin_sub_overflow(a, b, &a)) return false; n--; break;
-        case MUL: if (__builtin_mul_overflow(a, b, &a)) return false; n--; break;
+        case ADD: if (__builtin_add_overflow(a, b, &a)) return Answer::OVERFLOWS; n--; break;
+        case SUB: if (__builtin_sub_overflow(a, b, &a)) return Answer::OVERFLOWS; n--; break;
+        case MUL: if (__builtin_mul_overflow(a, b, &a)) return Answer::OVERFLOWS; n--; break;
         case FLOORDIV:
         case MOD: {
-            if (b == 0 || (a == INT64_MIN && b == -1)) return false;
-            int64_t q = a / b, m = a % b;
+            if (b == 0) return Answer::NO;
+            Int negated;
+            if (b == -1 && __builtin_sub_overflow(Int{0}, a, &negated)) return Answer::OVERFLOWS;
+            Int q = a / b, m = a % b;
             if (m != 0 && ((m < 0) != (b < 0))) q--, m += b;
             a = op == MOD ? m : q;
             n--;
             break;
         }
-        case NEG: if (__builtin_sub_overflow(int64_t{0}, b, &b)) return false; break;
-        case ABS: if (b < 0 && __builtin_sub_overflow(int64_t{0}, b, &b)) return false; break;
+        case NEG: if (__builtin_sub_overflow(Int{0}, b, &b)) return Answer::OVERFLOWS; break;
+        case ABS: if (b < 0 && __builtin_sub_overflow(Int{0}, b, &b)) return Answer::OVERFLOWS; break;
         case MIN: a = std::min(a, b); n--; break;
         case MAX: a = std::max(a, b); n--; break;
         case EQ: a = a == b; n--; break;
@@ -155,7 +157,15 @@ bool relation_holds(const Relation &r, const int64_t *vars) {
         case WHERE: s[n - 3] = s[n - 3] ? a : b; n -= 2; break;
         }
     }
-    return s[0] != 0;
+    return s[0] != 0 ? Answer::YES : Answer::NO;
+}
+
+} // namespace
+
+bool relation_holds(const Relation &r, const int64_t *vars) {
+    Answer found = answer<int64_t>(r, vars);
+    if (found == Answer::OVERFLOWS) found = answer<__int128>(r, vars); // sums of 64 bits have room there
+    return found == Answer::YES;
 }
 
 int run(Program &p, const std::vector<Instruction> &code, Frame &f, const Snapshot *s) {

@@ -362,6 +362,16 @@ def test_relations_over_sizes_and_ints():
     assert not holds(guard, t, 2**63)
 
 
+def test_relations_whose_sums_need_more_than_64_bits():
+    scope = Scope()
+    k, m = (scope.backed(n, hint=3, lo=None, hi=None) for n in ("k", "m"))
+    top = 2**63 - 1
+    guard = compile_guards([Guard(X, "INT"), Guard(Y, "INT")], {"k": X, "m": Y}, [k + m >= 5, m * k - k * 3 > -top], ["k"])
+    assert holds(guard, top, 6) and holds(guard, top, top) and holds(guard, 6, top)
+    assert not holds(guard, top, 5 - top) and not holds(guard, top, -top - 1) and not holds(guard, 2, 2) and not holds(guard, -2, top)
+    assert not holds(guard, -top, top)
+
+
 def test_relations_over_floats_and_wide_operators():
     scope = Scope()
     f = scope.backed("f0", hint=0.5, kind=float)

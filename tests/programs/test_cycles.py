@@ -99,6 +99,22 @@ def decided_by_data(x: Any, n: int) -> Any:
     return [y for _ in range(int(y.sum().item()) % 4)]
 
 
+def grown_by_data(x: Any, n: int) -> Any:
+    y, kept = x * 2, []
+    for _ in range(int(y.sum().item()) % 4):
+        kept.append(y + n)
+    return kept
+
+
+def written_by_data(x: Any, n: int) -> Any:
+    y = x * 2
+    views = [y[:1]]
+    while y.sum() < n * 9:
+        y.add_(1)
+        views[0] = y[:1]
+    return views
+
+
 def refused(x: Any, n: int) -> Any:
     print(end="")
     try:
@@ -125,7 +141,8 @@ def raises_in_python(x: Any, n: int) -> Any:
         t.missing(x)
 
 
-PROGRAMS = [ends_by_exception, caught, bare, thrown, broken, decided_by_data, refused, raises, raises_in_python]
+PROGRAMS = [ends_by_exception, caught, bare, thrown, broken, decided_by_data, grown_by_data, written_by_data, refused, raises,
+            raises_in_python]  # fmt: skip
 
 
 def frames() -> list[str]:

@@ -477,6 +477,56 @@ def test_variables_of_inner_functions_are_carried() -> None:
     check(cluster, *X, captures=1, breaks=0)
 
 
+def its_own_before(x: Any) -> Any:
+    k = 3.0
+    while x.sum() > 0.5:
+        x = sum([x * 0.4 + k * 0 for k in range(2)]) * 0.5 + k * 0
+    return x * k
+
+
+def its_own_behind(x: Any) -> Any:
+    while x.sum() > 0.5:
+        x = sum([x * 0.2 for k in range(2)])
+    return [x * k for k in range(3)]
+
+
+def its_own_in_rounds(x: Any) -> Any:
+    for i in range(3):
+        if x.sum() > 100:
+            break
+        k = x * i
+        x = x + sum([x * 0.2 for k in range(2)]) + k
+    return x, k
+
+
+def filled_on_the_way(x: Any) -> Any:
+    while x.sum() > 0.5:
+        x = sum([x * 0.2 for k in range(2)])
+        k = x.sum()
+    return x * k
+
+
+def emptied_by_none(x: Any) -> Any:
+    n = 0
+    while x.sum() > 0.5:
+        x = sum([x * 0.2 for k in range(2)])
+        n = n + 1
+    try:
+        return x, k, n  # noqa: F821
+    except NameError:
+        return x, n
+
+
+@pytest.mark.parametrize("fn", [its_own_before, its_own_behind, its_own_in_rounds, filled_on_the_way, emptied_by_none])
+def test_variables_of_comprehensions_are_their_own(fn: Any) -> None:
+    check(fn, *X)
+
+
+@pytest.mark.parametrize("fn", [its_own_before, its_own_behind])
+def test_loops_with_comprehensions_are_in_the_graph(fn: Any) -> None:
+    check(fn, *X, captures=1, breaks=0)
+
+
 def a_view_of_what_it_was_given(x: Any) -> Any:
     y = x * 2
     k = 0

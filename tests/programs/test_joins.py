@@ -30,7 +30,9 @@ def no_gradients():
 
 def selects(x):
     y = x * 2 if x.mean() > 0 else x * 3
-    return (y + 1 if y.max() > 1 else -y.abs()).sum(-1)
+    z = y + 1 if y.max() > 1 else -y.abs()
+    z = z * 2 + z.mean()  # CPython repeats the end of a function behind both sides if it is short
+    return z.sum(-1)
 
 
 def of_any_truth(x):

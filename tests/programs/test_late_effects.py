@@ -11,6 +11,12 @@ import torch
 
 from tests.helpers import pliant
 
+
+def as_it_is(module, example_inputs):
+    return module.forward
+
+
+BACKENDS = ["aten", "native", "eager", as_it_is]
 WRITES = {
     "index_put": "x[i] = v",
     "index_put of one value": "x[i] = 1.5",
@@ -67,7 +73,7 @@ def outcome(fn, *args):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("first", ["log.append(x * 2); log.append(q * 3)", "log.append(1)"])
 @pytest.mark.parametrize("name", WRITES)
 def test_a_write_that_raises_half_way_is_done_once(name, first, backend):
@@ -157,7 +163,7 @@ def in_a_manager(x, y, log):
     return x
 
 
-@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("fn", [plain, behind_a_write, that_writes, with_a_handler, with_a_finally, in_a_manager])
 def test_an_operator_of_others_that_raises(fn, backend):
     run = pliant.compile(fn, backend=backend, background=False)
@@ -225,7 +231,7 @@ def in_a_generator(x, y, i, log, bag):
     return bag.item
 
 
-@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("fn", [stored, in_turns, seen_again, in_a_generator])
 def test_what_was_done_before_is_there(fn, backend):
     run = pliant.compile(fn, backend=backend, background=False)
@@ -236,7 +242,7 @@ def test_what_was_done_before_is_there(fn, backend):
         assert got == want
 
 
-@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_classes_and_sizes_that_are_none(backend):
     def one_hot(i, log):
         log.append(1)
@@ -250,6 +256,62 @@ def test_classes_and_sizes_that_are_none(backend):
         run = pliant.compile(fn, backend=backend, background=False)
         for i in ([1, 2], [1, 9], [-1, 2]):
             assert outcome(run, torch.tensor(i), []) == outcome(fn, torch.tensor(i), [])
+
+
+def with_random_numbers(x, y, i, log, bag):
+    log.append(torch.rand(4))
+    z = x[i]
+    log.append(torch.rand(1))
+    return z
+
+
+def with_random_numbers_behind_a_write(x, y, i, log, bag):
+    y.add_(1)
+    log.append(torch.rand(4))
+    z = x[i]
+    log.append(torch.rand(1))
+    return z
+
+
+def checked_late(x, y, i, log, bag):
+    n = int(i.sum())
+    y.add_(1)
+    log.append(n)
+    bag.made = x.new_zeros(n - 5).sum()
+    return x.new_ones(n * 2).view(3, -1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("fn", [with_random_numbers, with_random_numbers_behind_a_write, stored, in_turns, checked_late])
+def test_nothing_is_drawn_or_counted_twice(fn, backend):
+    run = pliant.compile(fn, backend=backend, background=False)
+    for i in ([2, 3], [2, 4], [3, 3], [9, 9], [3, 5]):
+        found = []
+        for f in (fn, run):
+            torch.manual_seed(0)
+            y = torch.ones(2)
+            (what, *rest), drawn = outcome(f, torch.arange(4.0), y, torch.tensor(i), [], Bag()), torch.rand(1)
+            found.append((what.partition(":")[0] if "Error" in what else what, rest, drawn, y._version))
+        assert found[0] == found[1]
+
+
+def written_with_gradients(x, y, i, log, bag):
+    y.add_(x.sum())
+    log.append(1)
+    return x[i] * y
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_write_that_gradients_flow_through_is_done_once(backend):
+    run = pliant.compile(written_with_gradients, backend=backend, background=False)
+    for i in ([2, 3], [2, 4], [3, 3], [9, 9]):
+        found = []
+        for f in (written_with_gradients, run):
+            x, y = torch.arange(4.0, requires_grad=True), torch.ones(2)
+            (what, *_), log = outcome(f, x, y, torch.tensor(i), log := [], Bag()), log
+            y.sum().backward()
+            found.append(("IndexError" in what, log, x.grad.tolist(), y.tolist()))
+        assert found[0] == found[1]
 
 
 # -- settings --------------------------------------------------------------------------------------------------------------------------
@@ -349,7 +411,7 @@ def modes():
     return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()
 
 
-@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("fn", SETTINGS)
 def test_settings_are_those_that_the_exception_leaves(fn, backend):
     run = pliant.compile(fn, backend=backend, background=False)
@@ -407,7 +469,7 @@ def that_write(x, y, i, j, k):
     return x.new_zeros(4).index_add_(0, k, x) + torch.zeros(4).index_add(0, j, x)
 
 
-@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("fn", [in_one_kernel, in_many_kernels, one_unread, of_what_was_made, on_what_was_written, that_write])
 def test_the_first_of_several_checks(fn, backend):
     run = pliant.compile(fn, backend=backend, background=False)

@@ -409,3 +409,93 @@ def test_handlers_of_a_graph_module_let_an_exception_go_on():
     check(module, *[(torch.randn(n, 4), torch.arange(n)) for n in (2, 3, 4)], breaks=0, grad=True)
     with contextlib.redirect_stderr(None), pytest.raises(IndexError):
         compiled(module)(torch.randn(2, 4), torch.tensor([1, 99]))
+
+
+CANNOT_TAKE = {
+    "a class of a module": "except contextlib.BufferingError",
+    "a row of classes": "except (KeyError, contextlib.BufferingError, ZeroDivisionError)",
+    "classes in a global": "except OTHERS",
+}
+CAN_TAKE = {
+    "a class of a module": "except torch.linalg.LinAlgError",
+    "a name for that": "except LinAlgError",
+    "a row of classes": "except (KeyError, torch.linalg.LinAlgError)",
+    "classes in a global": "except ITS",
+    "classes in a local": "except mine",
+    "an attribute of an object": "except HOLDER.field",
+}
+SPACE = {
+    "torch": torch,
+    "contextlib": type(contextlib)("contextlib", ""),
+    "LinAlgError": torch.linalg.LinAlgError,
+    "OTHERS": (KeyError, TypeError),
+    "ITS": (KeyError, torch.linalg.LinAlgError),
+    "HOLDER": type("Holder", (), {"field": torch.linalg.LinAlgError}),
+}
+SPACE["contextlib"].BufferingError = BufferError
+
+
+def with_clause(clause):
+    space = dict(SPACE)
+    exec(
+        f"""
+def fn(x, y):
+    mine = torch.linalg.LinAlgError
+    y.add_(1)
+    try:
+        h = torch.linalg.cholesky(x)
+    {clause}:
+        h = x * 3
+    return h + y
+""",
+        space,
+    )
+    return space["fn"]
+
+
+@pytest.mark.parametrize("backend", ["native", "eager"])
+@pytest.mark.parametrize("name", CAN_TAKE)
+def test_a_clause_that_takes_what_an_operator_raises(name, backend):
+    fn = with_clause(CAN_TAKE[name])
+    run = pliant.compile(fn, backend=backend, background=False)
+    for x in (torch.eye(2), torch.zeros(2, 2), torch.eye(2)):
+        assert torch.equal(run(x, y := torch.ones(1)), fn(x, torch.ones(1))) and y.item() == 2
+
+
+@pytest.mark.parametrize("name", CANNOT_TAKE)
+def test_a_clause_that_cannot_take_what_an_operator_raises_is_in_the_graph(name):
+    fn = with_clause(CANNOT_TAKE[name])
+    check(fn, *[(torch.eye(n), torch.ones(1)) for n in (2, 3, 4)], breaks=0)
+    with pytest.raises(torch.linalg.LinAlgError):
+        compiled(fn)(torch.zeros(2, 2), torch.ones(1))
+
+
+def suppressing(x, i, manager=None):
+    x.mul_(2)
+    with manager or contextlib.suppress(IndexError):
+        return x[i] + 1
+    return x * 3
+
+
+def suppressing_others(x, i):
+    x.mul_(2)
+    with contextlib.suppress(KeyError, ValueError), contextlib.nullcontext():
+        return x[i] + 1
+    return x * 3
+
+
+def test_managers_that_are_known():
+    check(suppressing_others, *[(torch.ones(n), torch.tensor([0])) for n in (2, 3, 4)], breaks=0)
+    with pytest.raises(IndexError):
+        compiled(suppressing_others)(torch.ones(2), torch.tensor([9]))
+    run = compiled(suppressing)
+    for manager in (None, contextlib.suppress(KeyError), contextlib.suppress(LookupError)):
+        for i in (0, 9, 1):
+            found = []
+            for f in (suppressing, run):
+                x = torch.ones(3)
+                try:
+                    found.append((f(x, torch.tensor([i]), manager).tolist(), x.tolist()))
+                except IndexError:
+                    found.append(("IndexError", x.tolist()))
+            assert found[0] == found[1]

@@ -28,6 +28,21 @@ class Minus(TorchFunctionMode):
         return fn(*args, **(kwargs or {}))
 
 
+class Told(TorchFunctionMode):
+    """Writes down what it hears; lengths are one more. `breaks`: the graph breaks in it."""
+
+    def __init__(self, breaks=False):
+        super().__init__()
+        self.heard, self.breaks = [], breaks
+
+    def __torch_function__(self, fn, types, args=(), kwargs=None):
+        self.heard.append((fn.__name__, types, [t.__name__ for t in types], str(types), kwargs))
+        if self.breaks:
+            pliant.graph_break()
+        out = fn(*args, **(kwargs or {}))
+        return out + 1 if fn is torch.Tensor.__len__ else out
+
+
 class Count(TorchDispatchMode):
     def __init__(self):
         super().__init__()
@@ -44,6 +59,38 @@ def entered_and_left(x):
         y = torch.add(x, 1)
         z = torch.nn.functional.gelu(x) + torch.nn.functional.dropout(x, 0.5, training=False)
     return torch.add(y, z), m.seen
+
+
+@program(*SHAPES, breaks=0)
+def told_of_lengths(x):
+    with Told() as m:
+        y = x * len(x)
+        n = len(x[1:]) + x.numel() + x.dim()
+        z = [len(v) for v in (x, y)]
+    return y.sin() + n + len(x), z, m.heard
+
+
+@program(*SHAPES)
+def two_told_of_lengths(x):
+    with Told() as outer, Told() as inner:
+        y = x.sin() * len(x)
+    return y, outer.heard, inner.heard, torch._C._len_torch_function_stack()
+
+
+@program(*SHAPES, breaks=0)
+def told_of_a_parameter(x):
+    p = torch.nn.Parameter(x.detach().clone())
+    with Told() as m:
+        y = p.sin() * len(p) + x
+        y = y.numel() + p
+    return y.detach(), m.heard
+
+
+@program(*SHAPES)
+def told_and_breaking(x):
+    with Told(breaks=True) as m:
+        y = x * len(x)
+    return y, m.heard, torch._C._len_torch_function_stack()
 
 
 @program(*SHAPES)
@@ -112,6 +159,24 @@ def test_on_before_the_call():
     held.by = 4
     with held:
         assert torch.equal(target(t(3)), (t(3) - 1) * 4 + (t(3) - 3) * 4)
+
+
+def test_entered_inside_from_outside():
+    modes = Told(), Told()
+
+    def fn(x, m, log):
+        with m:
+            y = x * len(x) + x.numel()
+        with Told() as own:
+            own.heard = log
+            y = y + len(x)
+        return y + len(x)
+
+    target = compiled(fn)
+    mine, theirs = [], []
+    for n in (3, 4, 5, 5, 6):
+        assert torch.equal(fn(t(n), modes[0], theirs), target(t(n), modes[1], mine))
+        assert modes[0].heard == modes[1].heard and mine == theirs
 
 
 @pytest.mark.parametrize("name", ["mkldnn", "cudnn", "opt_einsum"])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pliant.interpret.policy_tables.row import Row, rows, skips
 
+PATHS = ("pathlib", "pathlib._local")
+"""Where the classes of paths are, by Python's version."""
+
 ARITHMETIC: list[Row] = [
     # math: these look at a symbolic number through methods that our symbolic ints answer (`__floor__`, `__ceil__`, `__index__`…)
     Row("math", "symint", "ceil floor trunc prod gcd lcm isfinite isinf isnan", reads="arguments"),
@@ -177,9 +180,12 @@ WORLD: list[Row] = [
     *rows("native", {f"_datetime.{t}": "*" for t in ("date", "datetime", "time", "timedelta", "timezone", "tzinfo")}, reads="arguments"),
     *skips("PL0024", "it draws from Python's random number generator", {"_random": "Random", "_random.Random": "*"}),
     Row("genericpath", "inline", "_splitext _check_arg_types commonprefix"),
-    *rows("native_python", {"pathlib.PurePath": "*", "pathlib.Path": "__new__", "uuid.UUID": "*"}, reads="arguments"),
-    *rows("native_python", {f"pathlib.{name}": "*" for name in ("_Flavour", "_PosixFlavour", "_PathParents")}, reads="arguments"),
-    *rows("native", {"uuid": "UUID", "pathlib": "PurePath PurePosixPath PureWindowsPath Path PosixPath _PathParents"}, reads="arguments"),
+    *rows("native_python", {"pathlib._abc.PurePathBase": "*", "uuid.UUID": "*"}, reads="arguments"),
+    *rows("native_python", {f"{of}.{name}": "*" for of in PATHS for name in ("PurePath", "_PathParents")}, reads="arguments"),
+    *rows("native_python", {f"{of}.Path": "__new__ __init__" for of in PATHS}, reads="arguments"),
+    *rows("native_python", {f"pathlib.{name}": "*" for name in ("_Flavour", "_PosixFlavour")}, reads="arguments"),
+    *rows("native", dict.fromkeys(PATHS, "PurePath PurePosixPath PureWindowsPath Path PosixPath _PathParents"), reads="arguments"),
+    Row("uuid", "native", "UUID", reads="arguments"),
     Row("posix", "native", "fspath _path_normpath major minor makedev strerror", reads="arguments"),
     Row("posix", "native", "WCOREDUMP WIFCONTINUED WIFSTOPPED WIFSIGNALED WIFEXITED", reads="arguments"),
     Row("posix", "native", "WEXITSTATUS WTERMSIG WSTOPSIG waitstatus_to_exitcode _path_splitroot _path_splitroot_ex", reads="arguments"),

@@ -20,7 +20,7 @@ from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, 
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import KEYED, captured_call
 from pliant.interpret.library_internals import guard_inside
-from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS
+from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS, as_length
 from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import row
 from pliant.interpret.world import TENSOR_TYPES, World
@@ -85,7 +85,7 @@ def heard() -> bool:
 
 def length(t: Any) -> Any:
     if heard():
-        raise Break("PL0011", "the length of a tensor, of which a mode is told", clean=True)
+        return length_told(t)
     own = replaced(t, "__len__")
     if own is not None:
         return interp(own, (t,), {})
@@ -96,6 +96,28 @@ def length(t: Any) -> Any:
     if not t.sizes:
         raise TypeError("len() of a 0-d tensor")
     return t.sizes[0]
+
+
+def length_told(t: Any) -> Any:
+    """`len(t)` while a mode is on."""
+    if of_class(t) or replaced(t, "__len__") is not None or torch._C._len_torch_function_stack() > 1:
+        raise Break("PL0011", "the length of a tensor of a class of its own, or of which several modes are told", clean=True)
+    if vm.world.entry_state["function modes"] or vm.world.source_of(globalstate.function_modes()[-1]) is not None:
+        raise Break("PL0011", "the length of a tensor, of which a mode from outside is told", clean=True)
+    told = (torch.Tensor,) if t.pytype is torch.Tensor else ()  # not of a parameter
+    n = captured_call(tell_mode, (torch.Tensor.__len__, told, (t,)), {})
+    if type(n) is not int and type(n) is not torch.SymInt:
+        raise Break("PL0011", "the length of a tensor, for which a mode has another answer than an int")
+    return as_length(n)
+
+
+def tell_mode(fn: Any, told: tuple, args: tuple) -> Any:
+    """What `handle_torch_function` does with the innermost mode, whose own code is interpreted."""
+    mode = torch._C._pop_torch_function_stack()  # type: ignore[attr-defined]
+    try:
+        return mode.__torch_function__(fn, told, args, {})
+    finally:
+        torch._C._push_on_torch_function_stack(mode)  # type: ignore[attr-defined]
 
 
 def unbind(t: Any) -> Any:

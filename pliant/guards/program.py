@@ -553,7 +553,7 @@ SIZED = (list, tuple, dict, set, frozenset, str, bytes)
 
 def short(seen: Any, kind: str) -> str:
     if issubclass(type(seen), native.torch.Tensor) and kind == "TENSOR_MATCH":
-        with native.torch._C.DisableTorchFunctionSubclass():
+        with native.torch._C.DisableTorchFunction():
             strides = seen.stride() if seen.layout is native.torch.strided else ()
             return tensor_text(type(seen).__name__, seen.dtype, seen.device, seen.requires_grad, tuple(seen.shape), strides)
     if kind in ("TYPE_MATCH", "FLOAT", "BOOL"):
@@ -588,6 +588,6 @@ def compiled(
     guards: Sequence[Guard], symbols: dict[str, Source], relations: Sequence[Any], slots: Sequence[Any]
 ) -> tuple[native.Guard, Compiler]:
     """`compile_guards`, with the compiler that made it: it knows the program."""
-    with native.torch._C.DisableTorchFunctionSubclass():  # looking at example tensors runs no user code
+    with native.torch._C.DisableTorchFunction():  # looking at example tensors runs no user code
         c = Compiler(guards, symbols, relations, slots)
         return c.build(), c

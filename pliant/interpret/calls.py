@@ -23,14 +23,14 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.guards import source as S
 from pliant.guards.question import Raised
-from pliant.interpret import lifetimes, policy, process_state, shadows
+from pliant.interpret import globalstate, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import SLOTS, bound_special, lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
 from pliant.interpret.compiler_settings import SAID
-from pliant.interpret.gate import SETTINGS, has_c_state, ordered, readable, to_c, to_graph
+from pliant.interpret.gate import SETTINGS, captured_call, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.generators import Generator, Left
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import guard_inside
@@ -497,6 +497,10 @@ def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
         if own is not UNSET:
             return own
     if m is not None:
+        if globalstate.heard() and type(TORCHS.get(name)) is types.MethodDescriptorType and name not in OF_CLASSES:
+            if name in EFFECTS:
+                raise Break("PL0012", f"Tensor.{name}(), of which a mode is told", clean=True)
+            return captured_call(TORCHS[name], (owner, *args), kwargs)  # C++ tells it
         if vm.frame is not None:
             vm.frame.tail = False
         return m(owner, args, kwargs)
@@ -510,7 +514,9 @@ def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
     return graph_call(fn, (owner, *args), kwargs, name)
 
 
-OF_CLASSES = ("as_subclass",)
+OF_CLASSES = ("as_subclass",)  # of which C++ tells nobody
+# Emitted code does these, under the modes that are on then.
+EFFECTS = {"detach_", "requires_grad_", "resize_", "resize_as_", "retain_grad", "set_"}
 TENSOR_TYPES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
 
 TORCHS: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from types import BuiltinMethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -95,12 +96,24 @@ def check_rebased(trace: Any, n: int) -> None:
         raise Break("PL0012", "a write with gradients to what was detached, to a view of a leaf, or to memory that inputs share")
 
 
+def unheard(real: Any, name: str) -> Any:
+    """An attribute of a tensor from outside, or what a method without arguments says: neither its class nor a mode is told."""
+    with torch._C.DisableTorchFunction():
+        value = getattr(real, name)
+        return value() if type(value) is BuiltinMethodType else value
+
+
+def held(t: Any, name: str) -> Any:
+    """An attribute that a tensor from outside holds in C, guarded."""
+    return vm.world.locate(unheard(vm.world.real[id(t)], name), t.source.attr(name))
+
+
 def is_leaf(t: Any) -> bool:
     """Whether a tensor has no history; guarded, where it is from outside."""
     real = vm.world.real.get(id(t))
     if not t.requires_grad or real is None:
         return t.is_leaf
-    return vm.world.locate(real.is_leaf, t.source.attr("is_leaf"))
+    return held(t, "is_leaf")
 
 
 def is_module_state(source: Source) -> bool:

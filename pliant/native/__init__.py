@@ -192,7 +192,7 @@ def tensor_number(t: Any, what: int, dim: int) -> int | None:
     """Size (0), stride (1) of a dim, or storage offset (2), through Python; None when there is none."""
     if not isinstance(t, torch.Tensor):
         return None
-    with torch._C.DisableTorchFunctionSubclass():
+    with torch._C.DisableTorchFunction():
         if what == 2:
             return t.storage_offset()
         values = t.shape if what == 0 else t.stride()
@@ -204,7 +204,7 @@ def match_slowly(t: Any, spec: Any) -> bool:
     want, keys, layout, conj, neg = spec
     if type(t) is not want.pytype:
         return False
-    with torch._C.DisableTorchFunctionSubclass():
+    with torch._C.DisableTorchFunction():
         if torch._C._dispatch_keys(t).raw_repr() != keys or t.layout is not layout or t.is_conj() is not conj or t.is_neg() is not neg:
             return False
         if t.dtype is not want.dtype or t.device != want.device or t.requires_grad is not want.requires_grad or t.ndim != want.ndim:

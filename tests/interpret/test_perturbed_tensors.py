@@ -418,3 +418,126 @@ def test_modes_hear_of_what_the_program_asks_and_of_nothing_else(name, grad):
                     f(x)
                 said.append(list(around.told))
             assert said[0] == said[1]
+
+
+# -- who is told of attributes -----------------------------------------------------------------------------------------------
+class Ears(TorchFunctionMode):
+    """Writes down what it is told."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        Logged.calls.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+class Told(torch.Tensor):
+    """Writes down what it is told, and breaks no graph."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        Logged.calls.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def written_and_left(x):
+    y = x * 2
+    pliant.graph_break()
+    y.mul_(2)
+    pliant.graph_break()
+    return y + x
+
+
+def written_twice(x):
+    x.mul_(2)
+    return x * 2
+
+
+def detached_in_place(x):
+    y = x * 2
+    y.detach_()
+    return y + 1
+
+
+def with_gradient_set(x):
+    x.grad = torch.ones_like(x)
+    return x.grad * 2
+
+
+def differentiated(x):
+    (x * 2).sum().backward()
+    return x.grad
+
+
+def made_to_require(x):
+    x.requires_grad = True
+    return x * 2
+
+
+ASKING = [
+    lambda x: x * 2 if x.grad is None else x.grad + 1,
+    lambda x: x * 2 if x.is_leaf else x + 1,
+    lambda x: (x * 2, x._version),
+    lambda x: (x * 2, x._is_view()),
+    lambda x: (x.equal(x), x.allclose(x), x.is_inference(), x.nelement(), x.numel()),
+    lambda x: x.requires_grad_() * 2,
+    written_and_left, written_twice, detached_in_place, with_gradient_set, differentiated, made_to_require,
+]
+
+
+def heard(fn, make, mode):
+    """What a call tells, of a tensor of three sizes, the first of them twice."""
+    told = []
+    for n in (3, 3, 4, 5):
+        x = make(n)
+        Logged.calls.clear()
+        try:
+            with Ears() if mode else contextlib.nullcontext():
+                fn(x)
+        except RuntimeError:
+            Logged.calls.append("raised")
+        told.append(list(Logged.calls))
+    return told
+
+
+MAKERS = {
+    "plain": torch.ones,
+    "leaf": lambda n: torch.ones(n, requires_grad=True),
+    "result": lambda n: torch.ones(n, requires_grad=True) * 1,
+    "sparse": lambda n: torch.ones(n).to_sparse(),
+    "class": lambda n: torch.ones(n).as_subclass(Told),
+    "leaf of a class": lambda n: torch.ones(n).as_subclass(Told).requires_grad_(),
+    "result of a class": lambda n: torch.ones(n, requires_grad=True).as_subclass(Told),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("fn", ASKING)
+def test_guards_and_the_compiler_tell_nobody_that_they_read_a_tensor(fn, kind):
+    run = compiled(fn)
+    assert heard(run, MAKERS[kind], "class" not in kind) == heard(fn, MAKERS[kind], "class" not in kind)
+
+
+def test_only_leaves_can_be_made_to_require_gradients_by_assignment():
+    run = compiled(made_to_require)
+    for make in (MAKERS["plain"], MAKERS["leaf"], MAKERS["result"]):
+        assert outcome(run, make(3)) == outcome(made_to_require, make(3))
+
+
+@pytest.mark.parametrize("default", [torch.ones(1), {}, None])
+def test_the_default_of_keywords_given_back(default, monkeypatch):
+    def fn(x):
+        Logged.calls.clear()
+        y = x.clone().as_subclass(Told)
+        y.add_(1)
+        y[0] = 3
+        y += x
+        return list(Logged.calls), len(y)
+
+    run = compiled(fn)
+    x = t(3).requires_grad_()
+    assert outcome(run, x) == outcome(fn, x)
+    for _ in range(2):
+        with monkeypatch.context() as m:
+            m.setattr(Told.__torch_function__.__func__, "__defaults__", ((), default))
+            assert outcome(run, x) == outcome(fn, x)
+        for _ in range(3):
+            assert outcome(run, x) == outcome(fn, x)

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import ORIGINAL
+
 VIEWS: dict[str, Callable[[Any], Any]] = {}
 NAMES: dict[Callable[[Any], Any], str] = {}
 
@@ -51,7 +53,7 @@ def form_of_wrapper(t: Any) -> Any:
 def sizes_of_wrapper(t: Any) -> Any:
     """Sizes, strides and offset of a tensor that wraps others."""
     with torch._C.DisableTorchFunction():
-        return (*t.size(), *t.stride(), t.storage_offset())
+        return (*ORIGINAL.size(t), *ORIGINAL.stride(t), ORIGINAL.storage_offset(t))
 
 
 @view
@@ -95,7 +97,7 @@ def count_held(t: Any) -> Any:
     Raises where it is none, or too large to be counted exactly.
     """
     with torch._C.DisableTorchFunction():
-        n = t.item() if t.untyped_storage().nbytes() == t.itemsize else MOST
+        n = ORIGINAL.item(t) if ORIGINAL.untyped_storage(t).nbytes() == t.itemsize else MOST
     if not -MOST < n < MOST or n != n // 1:
         raise ValueError("no count")
     return n

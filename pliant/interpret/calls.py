@@ -33,7 +33,7 @@ from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import SETTINGS, captured_call, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.generators import Generator, Left
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
-from pliant.interpret.library_internals import guard_inside
+from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules
 from pliant.interpret.state import Break, carried, taken, vm, writes
 from pliant.interpret.types.functions import is_namespace
 from pliant.interpret.types.row import ROWS
@@ -224,6 +224,8 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
         kwargs = {k: to_graph(fn, a) for k, a in kwargs.items()}
         if LEAF in vm.refused and kwargs.get("requires_grad") is True:
             raise Break("PL0012", f"{name_of(fn)} makes a leaf, whose gradients the program may want", clean=True)
+    if type(fn) in OPERATORS:
+        guard_rules(fn)
     caller = vm.frame
     if caller is not None:
         caller.tail = False

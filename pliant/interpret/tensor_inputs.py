@@ -10,6 +10,7 @@ import torch
 
 from pliant import native
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.trace import rebased
@@ -58,13 +59,13 @@ class StrideIs:
 def static_dims(world: World, v: Any, source: Source) -> tuple[bool, ...]:
     """Which dims are specialized from the start, if nothing is declared of them."""
     if world.dynamic is False:
-        return (True,) * v.dim()
+        return (True,) * ORIGINAL.dim(v)
     h = world.history
     if h is not None and h.is_static(source):
-        return (True,) * v.dim()
+        return (True,) * ORIGINAL.dim(v)
     if type(v) in STATE or is_module_state(source) or isinstance(v, torch.nn.Parameter):
         if h is None or not h.is_dynamic(source):
-            return (True,) * v.dim()
+            return (True,) * ORIGINAL.dim(v)
     opens = h is not None and not h.keeps_ones
     return tuple([n in SPECIALIZED_INTS and not (opens and h.is_dynamic(source.size(i))) for i, n in enumerate(v.shape)])
 
@@ -128,9 +129,9 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
     static = static_dims(world, v, source)
     marks = declared.marks_of(world.declared, v, source)
     scope = world.scope
-    shape, stride = tuple(v.shape), v.stride()
+    shape, stride = tuple(v.shape), ORIGINAL.stride(v)
     if not marks and all(static):
-        return place(world, v, source, shape, stride, v.storage_offset(), shape, stride)
+        return place(world, v, source, shape, stride, ORIGINAL.storage_offset(v), shape, stride)
     sizes: list[Any] = []
     spec_sizes: list[int | None] = []
     if marks:
@@ -149,7 +150,7 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
             sizes.append(to_sym(scope, scope.backed(name, hint=n, lo=lo, source=source.size(i), size_like=True, dim=dim)))
             spec_sizes.append(None)
     strides, spec_strides = trace_strides(world, source, shape, stride, sizes, all(static))
-    offset: Any = v.storage_offset()
+    offset: Any = ORIGINAL.storage_offset(v)
     if not all(static):
         name = world.new_symbol(source.offset())
         offset = to_sym(scope, scope.backed(name, hint=offset, size_like=True, source=source.offset()))

@@ -541,3 +541,45 @@ def test_the_default_of_keywords_given_back(default, monkeypatch):
             assert outcome(run, x) == outcome(fn, x)
         for _ in range(3):
             assert outcome(run, x) == outcome(fn, x)
+
+
+# -- custom operators ----------------------------------------------------------------------------------------------------------
+@torch.library.custom_op("pliant_perturbed::scaled", mutates_args=())
+def scaled(x: torch.Tensor, k: float) -> torch.Tensor:
+    return x * k
+
+
+scaled.register_fake(lambda x, k: torch.empty_like(x))
+scaled.register_vmap(lambda info, in_dims, x, k: (scaled(x, k), in_dims[0]))
+scaled.register_autograd(lambda ctx, g: (g * ctx.k, None), setup_context=lambda ctx, inputs, output: setattr(ctx, "k", inputs[1]))
+
+
+def differentiated_operator(x):
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(scaled(x, 2.0).sum(), x)[0]
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: torch.vmap(lambda r: scaled(r, 2.0))(x), lambda x: torch.vmap(lambda r: torch.ops.pliant_perturbed.scaled(r, 2.0))(x),
+    lambda x: torch.vmap(lambda r: torch.ops.pliant_perturbed.scaled.default(r, 2.0))(x), differentiated_operator,
+])  # fmt: skip
+def test_rules_of_an_operator_that_others_replace(fn, monkeypatch):
+    run = compiled(fn)
+    rules = {
+        "_vmap_fn": lambda info, in_dims, x, k: (scaled(x, k + 1), in_dims[0]),
+        "_backward_fn": lambda ctx, g: (g * 7, None),
+        "_setup_context_fn": lambda ctx, inputs, output: setattr(ctx, "k", 5.0),
+    }
+    assert outcome(run, t(3, 4)) == outcome(fn, t(3, 4))
+    for name, rule in rules.items():
+        with monkeypatch.context() as m:
+            m.setattr(scaled, name, rule)
+            assert outcome(run, t(3, 4)) == outcome(fn, t(3, 4))
+        assert outcome(run, t(3, 4)) == outcome(fn, t(3, 4))
+
+
+def test_rules_for_batches_are_given_tensors_with_their_class():
+    fn = lambda x: torch.vmap(lambda r: scaled(r, 2.0))(x)  # noqa: E731
+    run = compiled(fn)
+    for x in (t(3, 4), t(3, 4).as_subclass(Told), t(3, 4)):
+        assert outcome(run, x) == outcome(fn, x)

@@ -14,6 +14,7 @@ import dataclasses
 import io
 import logging
 import random
+import re
 import signal
 import time
 import warnings
@@ -438,10 +439,13 @@ def within_rounding(want: Outcome, got: Outcome, exact: Outcome) -> bool:
     return True
 
 
+C_FRAMES = re.compile(r"\nException raised from .*", re.DOTALL)  # the C++ frames that PyTorch puts behind some words
+
+
 def told(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return ""
-    return ADDRESS.sub("0x", " ".join(message(error).split()))
+    return ADDRESS.sub("0x", " ".join(C_FRAMES.sub("", message(error)).split()))
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

@@ -19,6 +19,7 @@ from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
 from pliant.guards import source as S
 from pliant.interpret.attributes import lookup
+from pliant.interpret.capture import UNSET
 from pliant.interpret.state import Break, vm
 
 BuiltinType = types.BuiltinFunctionType
@@ -62,6 +63,16 @@ def note(module: ModuleType, name: str, functions: dict[tuple[ModuleType, str], 
     return v
 
 
+def guard_name(module: ModuleType, name: str) -> Any:
+    """What a module holds under a name, UNSET if nothing (the program may have taken it away); guarded."""
+    found = vars(module).get(name, UNSET)
+    if found is UNSET:
+        vm.world.guard(S.const(module).dict(), "DICT_CONTAINS", (name, False), name)
+    else:
+        vm.world.guard(S.const(module).dict().key(name), "ID_MATCH", found)
+    return found
+
+
 def guard_inside(fn: FunctionType) -> None:
     """The program relied on what `fn`, which is run as it is, calls."""
     world = vm.world
@@ -79,7 +90,7 @@ def guard_inside(fn: FunctionType) -> None:
             v = vars(module).get(name)
             if not module.__name__.startswith("torch"):
                 continue
-            world.guard(S.const(module).dict().key(name), "ID_MATCH", v)
+            guard_name(module, name)
             if type(v) is FunctionType and v.__module__ == f.__module__:
                 todo.append(v)
         todo += [c.cell_contents for c in f.__closure__ or () if c != EMPTY and type(c.cell_contents) is FunctionType]

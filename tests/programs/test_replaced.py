@@ -251,3 +251,19 @@ def test_identity_of_another_kind(monkeypatch):
             for n in (3, 4, 5):
                 want, got = fn(torch.ones(n)), run(torch.ones(n))
                 assert want[0].tolist() == got[0].tolist() and want[1] is got[1]
+
+
+@pytest.mark.parametrize("module, name, fn", [
+    (F, "relu6", lambda x: F.relu6(x) * 2), (F, "group_norm", lambda x: F.group_norm(x.view(1, 3, 1), 3).sum()),
+    (copy, "deepcopy", lambda x: copy.deepcopy(x) * 2),
+])  # fmt: skip
+def test_a_name_of_a_module_that_comes_of_its_getattr(module, name, fn, monkeypatch):
+    """Functions that name themselves, or are called for parts, are not where they were."""
+    run = compiled(fn)
+    own = getattr(module, name)
+    for gone in (False, True, True, False, True):
+        with monkeypatch.context() as m:
+            if gone:
+                m.delattr(module, name)
+                m.setattr(module, "__getattr__", lambda asked: own, raising=False)
+            assert run(t(3)).tolist() == fn(t(3)).tolist()

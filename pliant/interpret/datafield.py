@@ -198,6 +198,9 @@ def written_to(out: Any, fn: Any, args: tuple, kw: dict) -> Any:
     if [type(u) is TracedTensor and u.dtype for u in found] != [t.dtype for t in outs] or any([t.requires_grad for t in (*outs, *found)]):
         vm.trace.rollback(before)
         raise Break("PL0011", f"{fn.__name__} with out= of another dtype, or with gradients", clean=True)
+    if all([len(t.sizes) == len(u.sizes) and all([vm.truth(n == m) for n, m in zip(t.sizes, u.sizes)]) for t, u in zip(outs, found)]):
+        vm.trace.rollback(before)
+        return NotImplemented  # it is not resized, and keeps its strides
     for t, u in zip(outs, found, strict=True):
         given(t, u, "out=")
         torch._C._increment_version((t,))

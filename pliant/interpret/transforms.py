@@ -246,7 +246,15 @@ def functionalized(fn: FunctionType, args: tuple, kw: dict) -> Any:
         raise Break("PL0030", "functionalize of a function that gives back memory which something else has, too")
     if any([t.storage_id < begin for op in trace.ops[n:] for t in written(op)]):
         raise Break("PL0030", "functionalize of a function that writes to what it is given")
+    if any([underivable(op) for op in trace.ops[n:]]):
+        raise Break("PL0030", "functionalize of a write of which PyTorch makes an operator without a derivative")
     return out
+
+
+def underivable(op: Any) -> bool:
+    """Whether a write with gradients is, once PyTorch has made it one without a write, `copy`, or a scatter of complex numbers."""
+    tensors = [t for t in written(op) if t.requires_grad]
+    return any([op.target is torch.ops.aten.copy_.default or (t.dtype.is_complex and t.storage_id != t.vid) for t in tensors])
 
 
 ENTERING: tuple[Any, ...] = (batching._flat_vmap, eager.grad_and_value_impl, eager._jvp_with_argnums)

@@ -358,3 +358,26 @@ def test_rolls_by_a_whole_turn():
     for n, k in ((2, 1), (2, 2), (3, 3), (3, -1), (3, 0), (1, 1)):
         x = torch.randn(2, n, n, 4).contiguous(memory_format=torch.channels_last)
         assert stride(x, k) == (x.roll(k, 1).stride(), x.roll((1, k), (3, 2)).stride())
+
+
+EMPTIES: dict[str, Callable] = {
+    "columns": lambda n: torch.ones(n, 4)[:, :0], "rows": lambda n: torch.ones(4, n)[:0], "transposed": lambda n: torch.ones(n, 0).t(),
+    "middle": lambda n: torch.ones(n, 4, 5)[:, :0], "steps": lambda n: torch.ones(n, 8)[:, 0:0:2],
+    "permuted": lambda n: torch.ones(2, n, 4)[:, :, :0].permute(1, 2, 0), "packed": lambda n: torch.ones(n, 0),
+}  # fmt: skip
+INTO: dict[str, Callable] = {
+    "add": lambda x: torch.add(x, 1, out=x.clone()), "sin": lambda x: torch.sin(x, out=x.clone()),
+    "like": lambda x: torch.add(x, x, out=torch.empty_like(x)),
+    "resized": lambda x: torch.add(x, 1, out=torch.empty(0)), "clone": lambda x: x.clone(), "in place": lambda x: x.clone().add_(1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", EMPTIES)
+@pytest.mark.parametrize("name", INTO)
+def test_strides_of_what_has_no_elements(name: str, kind: str) -> None:
+    """`out=` of the right sizes is not resized, whatever its strides are."""
+    fn = INTO[name]
+    run = compiled(fn)
+    for n in (3, 5):
+        want, got = fn(EMPTIES[kind](n)), run(EMPTIES[kind](n))
+        assert (want.shape, want.stride()) == (got.shape, got.stride())

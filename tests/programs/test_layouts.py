@@ -381,3 +381,13 @@ def test_strides_of_what_has_no_elements(name: str, kind: str) -> None:
     for n in (3, 5):
         want, got = fn(EMPTIES[kind](n)), run(EMPTIES[kind](n))
         assert (want.shape, want.stride()) == (got.shape, got.stride())
+
+
+@pytest.mark.parametrize("bias", [(24,), (1,), (0,), (), (3, 1), (2, 3, 1), (1, 1, 1, 1)])
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_bias_that_a_layer_does_not_fit(bias: tuple, rows: int, dtype: torch.dtype) -> None:
+    """It is added in place, so it never enlarges what it is added to."""
+    fn = lambda x, w, b: (F.linear(x.transpose(0, 1), w, b), F.linear(x, w, b[:rows] if b.dim() == 1 else b))  # noqa: E731
+    weights = torch.linspace(-1, 1, 8 * rows).view(rows, 8), torch.ones(bias, dtype=dtype)
+    check(fn, (torch.ones(2, 3, 8), *weights), (torch.ones(2, 4, 8), *weights), (torch.ones(3, 4, 8), weights[0], torch.ones(rows)))

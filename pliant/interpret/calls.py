@@ -727,7 +727,11 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}", clean=True)
     if type(obj) is TracedTensor and obj.pytype is cls:
         if python_init:
-            call_function(undecorated(init), (obj, *args), kwargs)
+            r = call_function(undecorated(init), (obj, *args), kwargs)
+        else:
+            r = None if type(init) in SLOTS else call(bound_special(init, obj, cls, "__init__"), args, kwargs)
+        if r is not None:
+            raise TypeError(f"__init__() should return None, not {type_name(vm.type_of(r))!r}")
     elif cls in type(obj).__mro__:  # a metaclass's `__subclasscheck__` is not asked
         if type(obj) is not cls:  # `__new__` has made an instance of a subclass, whose constructor counts
             init = lookup(type(obj), "__init__")

@@ -93,7 +93,7 @@ def locate(world: Any, v: Any, source: Source, as_tensor: Callable[[Any, Any, So
         if known.source is not source:
             world.guard(source, "ALIAS", known.source)
         return known
-    if not admitted(cls) or not whole_loops():
+    if not admitted(cls) or not whole_loops() or type(lookup(cls, "__getattribute__")) is types.FunctionType:
         world.guard(source, "TYPE_MATCH", cls)
         return world.adopt(v, source)
     with torch._C.DisableTorchFunction():

@@ -236,6 +236,8 @@ def functionalized(fn: FunctionType, args: tuple, kw: dict) -> Any:
     tell: it writes to memory from before, or gives back memory that something else has, too."""
     if not whole_loops() or vm.asking or vm.world.levels.entered:
         raise Break("PL0030", "functionalize in a transform, or for a backend that is not pliant's own", clean=True)
+    if any([isinstance(t, torch.Tensor) and type(t) is not TracedTensor for t in pytree.tree_leaves((args, kw))]):
+        raise Break("PL0030", "functionalize of tensors that graphs do not take", clean=True)
     func, trace = in_closure(fn, "func"), vm.trace
     n, begin = len(trace.ops), trace.next_vid
     out = call(func, args, kw)

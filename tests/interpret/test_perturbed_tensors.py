@@ -583,3 +583,63 @@ def test_rules_for_batches_are_given_tensors_with_their_class():
     run = compiled(fn)
     for x in (t(3, 4), t(3, 4).as_subclass(Told), t(3, 4)):
         assert outcome(run, x) == outcome(fn, x)
+
+
+# -- classes and rules that change ---------------------------------------------------------------------------------------------
+class Counted(torch.Tensor):
+    @staticmethod
+    def __new__(cls, x, scale=1.0):
+        return torch.Tensor._make_subclass(cls, x)
+
+    def __init__(self, x, scale=1.0):
+        self.scale = scale
+
+
+@pytest.mark.parametrize("init", [functools.partial(lambda x, scale: None), staticmethod(lambda x, scale: None), lambda self, x, scale: 3])
+def test_constructors_of_tensors_that_are_no_functions(init, monkeypatch):
+    fn = lambda x: (Counted(x, 2.0).sum() * 2, getattr(Counted(x, 3.0), "scale", None))  # noqa: E731
+    run = compiled(fn)
+    for replaced in (False, True, False):
+        with monkeypatch.context() as m:
+            if replaced:
+                m.setattr(Counted, "__init__", init)
+            assert outcome(run, t(3)) == outcome(fn, t(3))
+
+
+def test_a_class_of_tensors_with_a_getattribute(monkeypatch):
+    fn = lambda x: (x.half_of, (x.as_subclass(Counted) * 2).half_of, x.shape[0])  # noqa: E731
+    Counted.half_of = 5
+    run = compiled(fn)
+    other = lambda self, name: 7 if name == "half_of" else torch.Tensor.__getattribute__(self, name)  # noqa: E731
+    for replaced in (False, True, False):
+        with monkeypatch.context() as m:
+            if replaced:
+                m.setattr(Counted, "__getattribute__", other)
+            x = torch.ones(3).as_subclass(Counted)
+            assert run(x) == fn(x)
+
+
+class Ruled(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+@pytest.mark.parametrize("name", ["forward", "setup_context"])
+@pytest.mark.parametrize("rule", [staticmethod(None), staticmethod(property(lambda x: x)), classmethod(lambda cls, x: x * 3), None])
+def test_rules_that_are_no_static_methods(name, rule, monkeypatch):
+    fn = lambda x: Ruled.apply(x) + 1  # noqa: E731
+    run = compiled(fn)
+    for replaced in (False, True, False):
+        with monkeypatch.context() as m:
+            if replaced:
+                m.setattr(Ruled, name, rule)
+            assert outcome(run, t(3)) == outcome(fn, t(3))

@@ -258,6 +258,8 @@ TENSOR_BREAKS = {
 
 def getattr_(t: Any, name: str) -> Any:
     """An attribute of a traced tensor."""
+    if t.pytype not in TENSOR_TYPES and type(lookup(t.pytype, "__getattribute__")) is types.FunctionType:
+        raise Break("PL0012", f"attribute {name!r} of a {t.pytype.__name__}, which has a __getattribute__ of its own", clean=True)
     if name == "__class__":
         return t.pytype
     raw = lookup(torch.Tensor, name)

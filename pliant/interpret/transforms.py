@@ -87,6 +87,17 @@ on_c(predispatch._add_batch_dim, of=add_batch_dim)
 on_c(predispatch._remove_batch_dim, of=C._remove_batch_dim)
 on_c(predispatch._unwrap_for_grad, of=C._unwrap_for_grad)
 on_c(predispatch._make_dual, of=torch._VF._make_dual)
+as_given = LOOKASIDES[predispatch._make_dual]
+
+
+@lookaside(predispatch._make_dual)
+def l_make_dual(args: tuple, kw: dict) -> Any:
+    """A tangent is of its tensor's dtype: PyTorch makes it so, for numbers of some kinds later than for others."""
+    if len({t.dtype for t in (*args, *kw.values()) if type(t) is TracedTensor}) > 1:
+        raise Break("PL0030", "a tangent of another dtype than its tensor")
+    return as_given(args, kw)
+
+
 on_c(predispatch._unpack_dual, of=torch._VF._unpack_dual)
 ON_WRAPPERS: tuple[Any, ...] = (
     C._wrap_for_grad, C._unwrap_batched, C.get_unwrapped, C.is_functorch_wrapped_tensor, C.is_batchedtensor, C.is_gradtrackingtensor,

@@ -195,6 +195,16 @@ def test_questions_about_sparse_tensors(ask):
         assert outcome(run, x) == outcome(fn, x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128, torch.half])
+def test_tangents_of_other_dtypes(dtype):
+    fn = lambda x, y: torch.func.jvp(lambda v: v.sin() * 2, (x,), (y,))  # noqa: E731
+    run = compiled(fn)
+    for other in (torch.float32, torch.float64, torch.complex64):
+        x, y = t(3).to(other), t(3).to(dtype)
+        want, got = outcome(fn, x, y), outcome(run, x, y)
+        assert want == got and (want is RuntimeError or [v.dtype for v in fn(x, y)] == [v.dtype for v in run(x, y)])
+
+
 @pytest.mark.parametrize("given", [t(3), t(4), t(3).double(), torch.ones(3, dtype=torch.int64)])
 def test_tangents_that_do_not_fit(given):
     def fn(x, y):

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import torch._refs  # some changes lead there, and a first import takes longer than a call may
 import torch.utils._sympy.functions
-from torch import is_grad_enabled  # a change may put another function in its place
+from torch import is_autocast_enabled, is_grad_enabled, set_autocast_enabled  # a change may put another function in its place
 
 import pliant
 from benchmarks.perturb import changes, settings
@@ -190,7 +190,7 @@ class Trial:
         seed()
         undo: Any = None
         around = tight.around if tight is not None else None
-        start = time.perf_counter()
+        start, autocast = time.perf_counter(), is_autocast_enabled("cpu")
         with recorded() as printed:
             try:
                 undo = tight.apply() if tight is not None else None
@@ -208,6 +208,7 @@ class Trial:
             if undo is not None and undo is not SKIP:
                 undo()
         took = time.perf_counter() - start
+        set_autocast_enabled("cpu", autocast)  # the other side begins with the same
         while torch._C._len_torch_function_stack():
             torch._C._pop_torch_function_stack()
         description = Description(worlds)

@@ -120,6 +120,8 @@ def guard_rules(fn: Any) -> None:
             world.guard(held.key(name).attr("__code__"), "ID_MATCH", rule.__code__)
     for name in TABLES:
         table = vars(definition).get(name, {})
+        if type(table) is not dict:
+            raise Break("PL0030", f"{definition._qualname}, whose {name} is no dict", clean=True)
         world.guard(held.key(name), "DICT_KEYS", list(table))
         for key, value in table.items():
             world.guard(held.key(name).key(key), "ID_MATCH", value)

@@ -244,7 +244,7 @@ def tensor_hook(t: torch.Tensor) -> Any:
 def accumulated_hook(t: torch.Tensor) -> Any:
     if not t.requires_grad or not t.is_leaf:
         return SKIP
-    return t.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(2) and None).remove
+    return t.register_post_accumulate_grad_hook(lambda p: (p.grad.mul_(2), None)[1]).remove
 
 
 def named_dims(t: torch.Tensor) -> Any:

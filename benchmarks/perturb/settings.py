@@ -148,6 +148,10 @@ def answered(module: types.ModuleType, name: str) -> Any:
     if "__getattr__" in space or name not in space:
         return SKIP
     value = space[name]
+    methods = [m for c in space.values() if isinstance(c, type) for m in vars(c).values()]
+    inside = (f.__code__ for f in [*space.values(), *methods] if isinstance(f, types.FunctionType) and f.__globals__ is space)
+    if is_library(module.__name__) and any(name in code.co_names for code in inside):
+        return SKIP  # its own functions would miss it, and what these hold is not a matter of the program's
     new = value if isinstance(value, type | types.ModuleType) else wrapped(value) if callable(value) else altered(value)
 
     def get(asked: str) -> Any:

@@ -14,6 +14,7 @@ import dataclasses
 import io
 import logging
 import random
+import re
 import signal
 import time
 import warnings
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 import torch._refs  # some changes lead there, and a first import takes longer than a call may
 import torch.utils._sympy.functions
-from torch import is_grad_enabled  # a change may put another function in its place
+from torch import is_autocast_enabled, is_grad_enabled, set_autocast_enabled  # a change may put another function in its place
 
 import pliant
 from benchmarks.perturb import changes, settings
@@ -189,7 +190,7 @@ class Trial:
         seed()
         undo: Any = None
         around = tight.around if tight is not None else None
-        start = time.perf_counter()
+        start, autocast = time.perf_counter(), is_autocast_enabled("cpu")
         with recorded() as printed:
             try:
                 undo = tight.apply() if tight is not None else None
@@ -207,6 +208,7 @@ class Trial:
             if undo is not None and undo is not SKIP:
                 undo()
         took = time.perf_counter() - start
+        set_autocast_enabled("cpu", autocast)  # the other side begins with the same
         while torch._C._len_torch_function_stack():
             torch._C._pop_torch_function_stack()
         description = Description(worlds)
@@ -438,10 +440,13 @@ def within_rounding(want: Outcome, got: Outcome, exact: Outcome) -> bool:
     return True
 
 
+C_FRAMES = re.compile(r"\nException raised from .*", re.DOTALL)  # the C++ frames that PyTorch puts behind some words
+
+
 def told(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return ""
-    return ADDRESS.sub("0x", " ".join(message(error).split()))
+    return ADDRESS.sub("0x", " ".join(C_FRAMES.sub("", message(error)).split()))
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

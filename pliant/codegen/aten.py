@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import builtins
 import linecache
-import math
-import operator
 import re
 import types
 import weakref
@@ -30,8 +28,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import Any
-
-import torch
 
 from pliant import native, turns
 from pliant.codegen import fastops, first_check, layouts
@@ -45,6 +41,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.data_errors import leaves_a_part
 from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, MARK, MARKS, SIDE_EXITS, WAYS, Left, exit_of
+from pliant.graph.originals import math, operator, torch
 from pliant.graph.schema import op_info
 from pliant.graph.seeding import OWN, own_generator
 from pliant.graph.symnode import to_sym
@@ -462,7 +459,7 @@ class Writer:
             e = liveness.number(s)
             if e is not None and e.op == "sym" and e.name not in self.known and (wanted is None or e.name in wanted):
                 self.learn(e.name)
-                lines.append(f"{e.name} = {name}.{read}")
+                lines.append(f"{e.name} = {fastops.asked(name, read, self.globals)}")
         return lines
 
     # assertions -------------------------------------------------------------------

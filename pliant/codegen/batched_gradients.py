@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import torch
+from pliant.graph.originals import torch
 
 C: Any = torch._C._functorch
 is_wrapped: Callable[[Any], bool] = C.is_functorch_wrapped_tensor

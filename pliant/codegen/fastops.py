@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pliant.codegen import known_bindings
 from pliant.graph.operators import Column, overload
-from pliant.graph.originals import is_own
+from pliant.graph.originals import ORIGINAL, is_own, torch
 from pliant.graph.traced import TracedTensor
 
 NAMESPACES: tuple[tuple[str, Any], ...] = (
@@ -392,6 +391,15 @@ def _try(target: Any, args: list, kwargs: dict) -> Call:
             if _probe(target, thunk, values, keywords, below):
                 return call
     return plain(target)
+
+
+def asked(name: str, read: str, into: dict[str, Any]) -> str:
+    """How to read something of a tensor at run time, whatever a program has put in the place of the method that tells it."""
+    method, _, rest = read.partition("(")
+    if method == "__len__" or is_own(method):  # (the former is of a list)
+        return f"{name}.{read}"
+    into[f"_{method}"] = getattr(ORIGINAL, method)
+    return f"_{method}({name}, {rest}"
 
 
 def _spelled(value: Any) -> Any:

@@ -14,7 +14,6 @@ An exception ends it, as does Ctrl-C.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +24,7 @@ from pliant import native
 from pliant.errors import InternalError
 from pliant.graph.control_flow import Block, Branch, Flow, FlowOp, Leave, captures, needs, number_of, outputs_of, sizes_of_params
 from pliant.graph.growing import is_list, read_length
+from pliant.graph.originals import math
 from pliant.graph.traced import TracedTensor, leaves, tensors_of
 from pliant.lower import views
 from pliant.lower.restriding import as_views

@@ -10,11 +10,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import torch
-
 from pliant import events
 from pliant.errors import InternalError
 from pliant.graph.operators import Column, overloads
+from pliant.graph.originals import torch
 from pliant.graph.schema import op_info
 
 CERTAIN = Column("certain")

@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from pliant.codegen import target
 from pliant.codegen.aten import Executable
 from pliant.codegen.region import Region, compile_region
 from pliant.errors import PliantError
+from pliant.graph.originals import torch
 from pliant.lower import liveness, pipeline
 from pliant.lower.kernels import Launch
 from pliant.lower.program import KernelCall, Program, SegmentCall

@@ -6,15 +6,14 @@ code is wrong. It is portable, and the smallest example of a target (`PLIANT_TAR
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from pliant.codegen.target import Target
 from pliant.errors import InternalError
+from pliant.graph.originals import math, torch
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import DTYPES, FAILURES, Kernel, Node, Store
 from pliant.lower.program import SegmentCall

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import math
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -21,12 +20,12 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-import torch
 from torch import _guards
 from torch.utils._device import DeviceContext
 
 from pliant.codegen.dynamo_graph import Handed, Number, SymbolInfo, TensorSlot, written_by
 from pliant.errors import BackendError
+from pliant.graph.originals import math, torch
 from pliant.graph.traced import Reconsider
 from pliant.interpret import globalstate
 

@@ -18,7 +18,7 @@ from pliant.graph.originals import ORIGINAL, get_default_dtype, is_grad_enabled,
 from pliant.graph.rules import RULES
 from pliant.graph.rules.shape import count, key, same, sym
 from pliant.graph.rules.views import unchanged
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic import ops
 
 aten = torch.ops.aten
@@ -59,7 +59,19 @@ def apply(trace: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
     return out
 
 
+def check_bias(x: Any, weight: Any, bias: Any) -> None:
+    """PyTorch adds the bias in place, but out of place where it sees a class: that has more sizes, and another dtype."""
+    if len(x.sizes) == 2 or len(weight.sizes) != 2:
+        return
+    n = bias.sizes[0] if len(bias.sizes) == 1 else None
+    fits = n is not None and (same(n, weight.sizes[0]) or bool(n == weight.sizes[0]) or bool(n == 1))
+    if not fits or bias.dtype is not x.dtype and not torch._C._is_any_autocast_enabled():
+        raise Untraceable(aten.linear.default, "a bias that PyTorch may refuse")
+
+
 def linear(x: Any, weight: Any, bias: Any) -> Any:
+    if all([type(t) is TracedTensor for t in (x, weight, bias)]):
+        check_bias(x, weight, bias)
     trace = undisturbed(x, weight, bias)
     if trace is None or len(x.sizes) not in (2, 3) or len(weight.sizes) != 2 or len(bias.sizes) != 1:
         return NotImplemented

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, light, symnode
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import is_grad_enabled, is_inference_mode_enabled, torch
+from pliant.graph.originals import ORIGINAL, is_grad_enabled, is_inference_mode_enabled, torch
 from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.rules.outs import with_out
@@ -50,7 +50,7 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         out = of_zeros(trace, func, args, rule)
         if out is not NotImplemented:
             return out
-    lazy = trace.lazy_bits and any([t.is_conj() or t.is_neg() for t in tensors_of([args, kwargs])])
+    lazy = trace.lazy_bits and any([ORIGINAL.is_conj(t) or ORIGINAL.is_neg(t) for t in tensors_of([args, kwargs])])
     if rule is not None and not lazy:
         out = rule(trace, *args, **kwargs)
         if out is not NotImplemented:
@@ -206,9 +206,9 @@ def meta_of(x: TracedTensor) -> torch.Tensor:
             m = torch.empty_strided(x.sizes, x.strides, dtype=x.dtype, device=META)
         if type(x.offset) is not int or x.offset:
             m = torch.empty_strided((1,), (1,), dtype=x.dtype, device=META).as_strided(x.sizes, x.strides, x.offset)
-        if x.is_conj():
+        if ORIGINAL.is_conj(x):
             torch._C._set_conj(m, True)
-        if x.is_neg():
+        if ORIGINAL.is_neg(x):
             torch._C._set_neg(m, True)
         x.meta = m
     return m
@@ -325,7 +325,7 @@ def adopt(trace: Any, m: torch.Tensor, device: Any, storage_id: int | None) -> T
     """A traced tensor with the metadata of the meta tensor `m`."""
     if m.layout is not torch.strided or m.is_quantized:
         raise Untraceable("result", f"layout {m.layout} is not supported")
-    sizes, strides, offset = plain(m.size()), plain(m.stride()), plain_one(m.storage_offset())
+    sizes, strides, offset = plain(ORIGINAL.size(m)), plain(ORIGINAL.stride(m)), plain_one(ORIGINAL.storage_offset(m))
     if row_major_but_for_empty(sizes, strides):
         strides = contiguous_strides(sizes)
     x = make(trace, sizes, strides, m.dtype, offset, storage_id, device, is_dense(sizes, strides))
@@ -335,10 +335,10 @@ def adopt(trace: Any, m: torch.Tensor, device: Any, storage_id: int | None) -> T
 
 def copy_bits(trace: Any, source: torch.Tensor, x: TracedTensor) -> None:
     """Carry the lazy conjugate and negative bits over to `x`. Once a trace has met one, PyTorch's own kernels do the bookkeeping."""
-    if source.is_conj():
+    if ORIGINAL.is_conj(source):
         torch._C._set_conj(x, True)
         trace.lazy_bits = True
-    if source.is_neg():
+    if ORIGINAL.is_neg(source):
         torch._C._set_neg(x, True)
         trace.lazy_bits = True
 
@@ -388,13 +388,14 @@ def agree(now: Any, before: Any) -> bool:
 
 def refresh(trace: Any, func: Any, x: TracedTensor, m: torch.Tensor) -> None:
     """After an in-place operator: give `x` the metadata that its twin has now."""
-    if m.dim() == len(x.sizes) and all(map(agree, plain(m.size()), x.sizes)) and all(map(agree, plain(m.stride()), x.strides)):
+    sizes, strides = plain(ORIGINAL.size(m)), plain(ORIGINAL.stride(m))
+    if m.ndim == len(x.sizes) and all(map(agree, sizes, x.sizes)) and all(map(agree, strides, x.strides)):
         return
     if not op_info(func).inplace_view:
         raise Untraceable(func, "resizes a tensor in place")
     if x.requires_grad and not trace.in_transform and is_or_has_view(trace, x):
         raise Untraceable(func, "gives another layout to a tensor with gradients that is a view, or of which there are views")
-    set_metadata(trace, x, plain(m.size()), plain(m.stride()), plain_one(m.storage_offset()))
+    set_metadata(trace, x, plain(ORIGINAL.size(m)), plain(ORIGINAL.stride(m)), plain_one(ORIGINAL.storage_offset(m)))
 
 
 def is_or_has_view(trace: Any, x: TracedTensor) -> bool:

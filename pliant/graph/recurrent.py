@@ -83,6 +83,9 @@ def stacked(
     each, many = len(params) // count if count > 0 else 0, count * ways
     if count < 1 or each * count != len(params) or each % ways or any([len(h.sizes) != 3 or not same(h.sizes[0], many) for h in states]):
         return NotImplemented
+    ranks = ([2, 2, 1, 1, 2] if biases else [2, 2, 2])[: each // ways]
+    if [len(w.sizes) for w in params] != ranks * many:
+        raise Untraceable(op.input, "weights that some kernels take as others than they are, whose gradients are like the weights")
     x = x.transpose(0, 1) if batch_first else x
     whole = op is aten.lstm and each // ways == (4 if biases else 2)  # no projections
     library = whole and batch_sizes is None and for_onednn(trace, x, states, params)

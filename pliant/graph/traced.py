@@ -15,7 +15,7 @@ from typing import Any
 
 from pliant.errors import PliantError
 from pliant.graph.layout import note_loose
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 
 CPU = torch.device("cpu")
 
@@ -176,6 +176,14 @@ class TracedTensor(torch.Tensor):
         return f"%{self.vid}: {str(self.dtype).removeprefix('torch.')}[{shape}]"
 
     __str__ = __repr__
+
+
+#: What pliant asks of traced tensors itself: as PyTorch answers it, whatever a program has put in the place of a method of `torch.Tensor`.
+QUESTIONS = (
+    "dim element_size is_complex is_conj is_contiguous is_floating_point is_inference is_neg numel size storage_offset stride"
+).split()
+for _name in QUESTIONS:
+    setattr(TracedTensor, _name, getattr(ORIGINAL, _name))
 
 
 def refused(name: str) -> Callable[..., Any]:
@@ -350,4 +358,4 @@ def tensors_of(value: Any) -> list[TracedTensor]:
 
 def is_lazy(t: torch.Tensor) -> bool:
     """Whether a conjugate or negative bit says that the elements are not what memory holds."""
-    return t.is_neg() or t.is_conj()
+    return ORIGINAL.is_neg(t) or ORIGINAL.is_conj(t)

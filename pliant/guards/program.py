@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pliant import native
+from pliant.graph.originals import ORIGINAL
 from pliant.guards.guard import Guard, TensorSpec
 from pliant.guards.source import Source
 from pliant.guards.views import VIEWS
@@ -255,7 +256,7 @@ class Compiler:
             self.emit("TENSOR", -1, n.reg, 0, arg, why)
             return
         keys = native.torch._C._dispatch_keys(t).raw_repr()
-        self.emit("TENSOR_SLOW", -1, n.reg, 0, (spec.bare(), keys, t.layout, t.is_conj(), t.is_neg()), why)
+        self.emit("TENSOR_SLOW", -1, n.reg, 0, (spec.bare(), keys, t.layout, ORIGINAL.is_conj(t), ORIGINAL.is_neg(t)), why)
 
     def check_cross(self, index: int, guard: Guard) -> None:
         reg = self.nodes[guard.source].reg
@@ -553,8 +554,8 @@ SIZED = (list, tuple, dict, set, frozenset, str, bytes)
 
 def short(seen: Any, kind: str) -> str:
     if issubclass(type(seen), native.torch.Tensor) and kind == "TENSOR_MATCH":
-        with native.torch._C.DisableTorchFunctionSubclass():
-            strides = seen.stride() if seen.layout is native.torch.strided else ()
+        with native.torch._C.DisableTorchFunction():
+            strides = ORIGINAL.stride(seen) if seen.layout is native.torch.strided else ()
             return tensor_text(type(seen).__name__, seen.dtype, seen.device, seen.requires_grad, tuple(seen.shape), strides)
     if kind in ("TYPE_MATCH", "FLOAT", "BOOL"):
         return type_text(type(seen))
@@ -588,6 +589,6 @@ def compiled(
     guards: Sequence[Guard], symbols: dict[str, Source], relations: Sequence[Any], slots: Sequence[Any]
 ) -> tuple[native.Guard, Compiler]:
     """`compile_guards`, with the compiler that made it: it knows the program."""
-    with native.torch._C.DisableTorchFunctionSubclass():  # looking at example tensors runs no user code
+    with native.torch._C.DisableTorchFunction():  # looking at example tensors runs no user code
         c = Compiler(guards, symbols, relations, slots)
         return c.build(), c

@@ -10,10 +10,10 @@ import warnings
 import weakref
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pliant import native
+from pliant.graph.originals import torch
 from pliant.graph.quantized import DYNAMIC_LINEAR, LIBRARY
 from pliant.guards.views import view
 

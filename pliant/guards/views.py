@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import ORIGINAL
+
 VIEWS: dict[str, Callable[[Any], Any]] = {}
 NAMES: dict[Callable[[Any], Any], str] = {}
 
@@ -51,7 +53,7 @@ def form_of_wrapper(t: Any) -> Any:
 def sizes_of_wrapper(t: Any) -> Any:
     """Sizes, strides and offset of a tensor that wraps others."""
     with torch._C.DisableTorchFunction():
-        return (*t.size(), *t.stride(), t.storage_offset())
+        return (*ORIGINAL.size(t), *ORIGINAL.stride(t), ORIGINAL.storage_offset(t))
 
 
 @view
@@ -78,10 +80,11 @@ MOST = 1 << 23  # f32 counts further, by a little more than anybody adds in one 
 @view
 def takes_gradients_in_place(t: Any) -> bool:
     """Whether autograd allows writes to this tensor with gradients flowing: no leaf, no view of one, no view that it cannot follow."""
-    base = t._base
-    if t.is_leaf or base is None:
-        return not t.is_leaf
-    return not (base.is_leaf and base.requires_grad) and META(t) is FOLLOWED
+    with torch._C.DisableTorchFunction():
+        base = t._base
+        if t.is_leaf or base is None:
+            return not t.is_leaf
+        return not (base.is_leaf and base.requires_grad) and META(t) is FOLLOWED
 
 
 META, FOLLOWED = torch._C._autograd._get_creation_meta, torch._C._autograd.CreationMeta.DEFAULT
@@ -93,7 +96,8 @@ def count_held(t: Any) -> Any:
 
     Raises where it is none, or too large to be counted exactly.
     """
-    n = t.item() if t.untyped_storage().nbytes() == t.itemsize else MOST
+    with torch._C.DisableTorchFunction():
+        n = ORIGINAL.item(t) if ORIGINAL.untyped_storage(t).nbytes() == t.itemsize else MOST
     if not -MOST < n < MOST or n != n // 1:
         raise ValueError("no count")
     return n

@@ -21,7 +21,7 @@ import torch
 
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
-from pliant.interpret import class_writes, shadows, tracebacks
+from pliant.interpret import class_writes, globalstate, shadows, tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.opaque import Opaque
@@ -360,8 +360,11 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
         return vm.interp(g, (descriptor(raw, at, name), obj, t), {})
     if name == "__class__":
         return vm.type_of(obj)
-    if issubclass(type(obj), torch.Tensor) and getattr_static(t, "__torch_function__") not in PLAIN_TENSOR_FUNCTION:
-        raise Break("PL0012", f"attribute {name!r} of a {t.__name__}, whose __torch_function__ has a say in it", clean=True)
+    if issubclass(type(obj), torch.Tensor):
+        if getattr_static(t, "__torch_function__") not in PLAIN_TENSOR_FUNCTION:
+            raise Break("PL0012", f"attribute {name!r} of a {t.__name__}, whose __torch_function__ has a say in it", clean=True)
+        if globalstate.heard():
+            raise Break("PL0012", f"attribute {name!r} of a {t.__name__}, of which a mode is told", clean=True)
     if outside and (tr not in STORED or at is not t and lookup(t, name) is not raw):  # the guards read what the class gives
         raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
     if outside:

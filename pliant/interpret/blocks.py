@@ -58,6 +58,7 @@ from pliant.interpret.calls import call, graph_call
 from pliant.interpret.capture import UNSET
 from pliant.interpret.shadows import INDEX, ITEM, LACKS, LENGTH, PRESENT, Shadow
 from pliant.interpret.state import Break, ReplayFailed, Restart, current_site, vm
+from pliant.interpret.tensor_inputs import unheard
 from pliant.interpret.world import World
 
 ENABLED = True
@@ -569,7 +570,7 @@ def alike(a: TracedTensor, b: TracedTensor) -> bool:
 def alike_input(world: World, a: TracedTensor, b: TracedTensor) -> bool:
     """`alike`, for inputs: they have memory of their own, or not, alike."""
     real, other = world.real.get(id(a)), world.real.get(id(b))
-    if real is None or other is None or real.is_leaf is not other.is_leaf:
+    if real is None or other is None or unheard(real, "is_leaf") is not unheard(other, "is_leaf"):
         return False
     return alike(a, b) and (a.storage_id == a.vid) is (b.storage_id == b.vid)
 

@@ -23,17 +23,17 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.guards import source as S
 from pliant.guards.question import Raised
-from pliant.interpret import lifetimes, policy, process_state, shadows
+from pliant.interpret import globalstate, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import SLOTS, bound_special, lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
 from pliant.interpret.compiler_settings import SAID
-from pliant.interpret.gate import SETTINGS, has_c_state, ordered, readable, to_c, to_graph
+from pliant.interpret.gate import SETTINGS, captured_call, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.generators import Generator, Left
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
-from pliant.interpret.library_internals import guard_inside
+from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules
 from pliant.interpret.state import Break, carried, taken, vm, writes
 from pliant.interpret.types.functions import is_namespace
 from pliant.interpret.types.row import ROWS
@@ -224,6 +224,8 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
         kwargs = {k: to_graph(fn, a) for k, a in kwargs.items()}
         if LEAF in vm.refused and kwargs.get("requires_grad") is True:
             raise Break("PL0012", f"{name_of(fn)} makes a leaf, whose gradients the program may want", clean=True)
+    if type(fn) in OPERATORS:
+        guard_rules(fn)
     caller = vm.frame
     if caller is not None:
         caller.tail = False
@@ -497,6 +499,10 @@ def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
         if own is not UNSET:
             return own
     if m is not None:
+        if globalstate.heard() and type(TORCHS.get(name)) is types.MethodDescriptorType and name not in OF_CLASSES:
+            if name in EFFECTS:
+                raise Break("PL0012", f"Tensor.{name}(), of which a mode is told", clean=True)
+            return captured_call(TORCHS[name], (owner, *args), kwargs)  # C++ tells it
         if vm.frame is not None:
             vm.frame.tail = False
         return m(owner, args, kwargs)
@@ -510,7 +516,9 @@ def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
     return graph_call(fn, (owner, *args), kwargs, name)
 
 
-OF_CLASSES = ("as_subclass",)
+OF_CLASSES = ("as_subclass",)  # of which C++ tells nobody
+# Emitted code does these, under the modes that are on then.
+EFFECTS = {"detach_", "requires_grad_", "resize_", "resize_as_", "retain_grad", "set_"}
 TENSOR_TYPES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
 
 TORCHS: dict[str, Any] = {
@@ -719,7 +727,11 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}", clean=True)
     if type(obj) is TracedTensor and obj.pytype is cls:
         if python_init:
-            call_function(undecorated(init), (obj, *args), kwargs)
+            r = call_function(undecorated(init), (obj, *args), kwargs)
+        else:
+            r = None if type(init) in SLOTS else call(bound_special(init, obj, cls, "__init__"), args, kwargs)
+        if r is not None:
+            raise TypeError(f"__init__() should return None, not {type_name(vm.type_of(r))!r}")
     elif cls in type(obj).__mro__:  # a metaclass's `__subclasscheck__` is not asked
         if type(obj) is not cls:  # `__new__` has made an instance of a subclass, whose constructor counts
             init = lookup(type(obj), "__init__")

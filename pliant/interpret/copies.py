@@ -20,6 +20,7 @@ from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import LOOKASIDES, graph_call, run_frame
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_c_state
+from pliant.interpret.library_internals import guard_name
 from pliant.interpret.slots import unpack
 from pliant.interpret.state import Break, vm
 
@@ -147,9 +148,7 @@ def l_deepcopy(args: tuple, kw: dict) -> Any:
 
 def hold(fn: Any, name: str) -> None:
     """The library's own function is the one that it calls for the parts."""
-    found = vars(copy).get(name)
-    vm.world.guard(S.const(copy).dict().key(name), "ID_MATCH", found)
-    if found is not fn:
+    if guard_name(copy, name) is not fn:
         raise Break("PL0011", f"copy.{name}, which was replaced, is called for parts", clean=True)
 
 

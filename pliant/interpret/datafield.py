@@ -21,6 +21,7 @@ from pliant.graph.schema import op_info, written
 from pliant.graph.traced import DATA, TracedTensor
 from pliant.interpret.calls import KEYWORDS, METHOD_LOOKASIDES, graph_call
 from pliant.interpret.state import Break, Restart, vm, whole_loops
+from pliant.interpret.tensor_inputs import held
 from pliant.interpret.wrappers import is_stand, is_wrapped
 
 RESTART = -1  # the serial of no frame: break at every `.data`
@@ -197,6 +198,9 @@ def written_to(out: Any, fn: Any, args: tuple, kw: dict) -> Any:
     if [type(u) is TracedTensor and u.dtype for u in found] != [t.dtype for t in outs] or any([t.requires_grad for t in (*outs, *found)]):
         vm.trace.rollback(before)
         raise Break("PL0011", f"{fn.__name__} with out= of another dtype, or with gradients", clean=True)
+    if all([len(t.sizes) == len(u.sizes) and all([vm.truth(n == m) for n, m in zip(t.sizes, u.sizes)]) for t, u in zip(outs, found)]):
+        vm.trace.rollback(before)
+        return NotImplemented  # it is not resized, and keeps its strides
     for t, u in zip(outs, found, strict=True):
         given(t, u, "out=")
         torch._C._increment_version((t,))
@@ -210,8 +214,8 @@ def detach_(t: Any, args: tuple, kw: dict) -> Any:
     """`t.detach_()`: the history of a tensor made here ends."""
     if args or kw or is_stand(t) or is_wrapped(t) or not whole_loops() or vm.exploring or id(t) in vm.world.retained:
         raise Break("PL0039", "detach_() of a tensor of a transform, or for a backend that is not pliant's own", clean=True)
-    if vm.world.real.get(id(t)) is not None or t.source is not None or t.vid in vm.trace.own_leaves:
-        raise Break("PL0039", "detach_() of a tensor from outside, or a leaf", clean=True)
+    if vm.world.real.get(id(t)) is not None or t.source is not None or t.vid in vm.trace.own_leaves or t.pytype is not torch.Tensor:
+        raise Break("PL0039", "detach_() of a tensor from outside, a leaf, or of a subclass, whose results are views", clean=True)
     others = [u for op in vm.trace.ops for u in op.outs if u is not t and type(u) is TracedTensor and u.storage_id == t.storage_id]
     if any([u.requires_grad for u in others]):
         raise Break("PL0039", "detach_() of a tensor of which there are views with a history", clean=True)
@@ -225,7 +229,7 @@ def is_view(t: Any, args: tuple, kw: dict) -> bool:
     real = vm.world.real.get(id(t))
     if real is None or is_stand(t) or is_wrapped(t):
         return bool(ORIGINAL._is_view(t))
-    return vm.world.locate(real._base, t.source.attr("_base")) is not None
+    return held(t, "_base") is not None
 
 
 for _name, _fn in (("_is_view", is_view), ("set_", set_), ("resize_", resize_), ("resize_as_", resize_as_), ("detach_", detach_)):

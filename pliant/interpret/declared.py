@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import to_sym
 from pliant.guards.source import Source
 from pliant.interpret.state import current_site
@@ -51,13 +52,14 @@ def marks_of(declared: Any, v: Any, source: Source) -> dict[int, Declared]:
     if declared:
         for d, mark in declared.get(path_of(source)) or ():
             if d is not None:
-                marks[d + v.dim() if d < 0 else d] = mark
+                marks[d + ORIGINAL.dim(v) if d < 0 else d] = mark
     return marks
 
 
 def torch_marks(v: Any) -> dict[int, Declared]:
     """What PyTorch's own functions declared of the dims of tensor `v`."""
-    return {d % v.dim(): mark for name, mark in TORCH_MARKS.items() for d in getattr(v, name, ()) if -v.dim() <= d < v.dim()}
+    n = ORIGINAL.dim(v)
+    return {d % n: mark for name, mark in TORCH_MARKS.items() for d in getattr(v, name, ()) if -n <= d < n}
 
 
 def number_mark(declared: Any, source: Source) -> Declared | None:

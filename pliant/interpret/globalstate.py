@@ -67,6 +67,11 @@ def user_modes() -> bool:
     return any(type(m) is not DeviceContext for m in function_modes())
 
 
+def heard() -> bool:
+    """Whether a mode of the program's is told of what is asked of tensors."""
+    return torch._C._len_torch_function_stack() > 0 and user_modes() and torch._C._is_torch_function_mode_enabled()
+
+
 def set_function_modes(modes: tuple) -> None:
     """Make exactly `modes` the stack, leaving those at the bottom that are there already."""
     now = function_modes()

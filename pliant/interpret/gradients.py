@@ -27,7 +27,7 @@ from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.seeding import LOAD
 from pliant.graph.trace import saves_tensors
 from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, qualified, tensors_of
-from pliant.interpret import in_torch, tape
+from pliant.interpret import globalstate, in_torch, tape, tensor_subclasses
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
@@ -35,7 +35,7 @@ from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.subprograms import Open, Unchanged, rehearsed
-from pliant.interpret.tensor_inputs import is_leaf
+from pliant.interpret.tensor_inputs import is_leaf, unheard
 from pliant.interpret.transformed_functions import applied
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_stand, is_wrapped, wrapper_of
@@ -56,6 +56,10 @@ def l_apply(args: tuple, kw: dict) -> Any:
         raise_binding_error(APPLY, args, kw)
     for name in OF_FUNCTIONS:  # PyTorch finds them by itself
         found = lookup(args[0], name)
+        if found is not lookup(torch.autograd.Function, name) and type(found) not in (staticmethod, bool):
+            raise Break("PL0030", f"an autograd.Function whose {name} is no static method", clean=True)
+        if type(found) is staticmethod and type(found.__func__) is not types.FunctionType:
+            raise Break("PL0030", f"an autograd.Function whose {name} is no function", clean=True)
         if type(found) is staticmethod and id(found.__func__) not in vm.world.own_functions and type(found.__func__) is types.FunctionType:
             guard_function(found.__func__)
     if vm.world.levels.entered:
@@ -354,7 +358,8 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
 
 def make_leaf(t: Any, real: Any) -> Any:
     """`x.requires_grad_()` of a tensor from outside. Emitted code does it before the graph, so no operation is before it."""
-    if real.requires_grad or real.is_inference() or t.pytype not in TENSOR_TYPES or not whole_loops() or vm.asking or vm.rehearsing:
+    given = unheard(real, "requires_grad") or unheard(real, "is_inference")
+    if given or t.pytype not in TENSOR_TYPES or not whole_loops() or vm.asking or vm.rehearsing:
         raise Break("PL0012", "requires_grad_() of a tensor from outside that has gradients, or is no plain one", clean=True)
     if vm.trace.ops or vm.world.loops_seen or vm.world.in_loop:
         raise Break("PL0012", "requires_grad_() of a tensor from outside, behind other operations", clean=True)
@@ -402,6 +407,8 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     Captured where all leaves are plain parameters of the outside, or made here; anything else (hooks, `create_graph`, inputs that have a
     history outside) is left to the engine.
     """
+    if globalstate.heard():
+        raise Break("PL0020", "backward(), of which a mode is told", clean=True)
     keep = values.get("retain_graph")
     plain = not values.get("create_graph") and keep in (None, False, True)
     if not plain or "backward" in vm.refused or not all([type(h) is TracedTensor and h.grad_fn is not None for h in heads]):
@@ -422,6 +429,8 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
             continue
         if real is None or not is_leaf(leaf):
             raise Break("PL0020", "backward() into the history of an input", clean=True)
+        if leaf.pytype not in TENSOR_TYPES and tensor_subclasses.overrides(leaf.pytype):
+            raise Break("PL0020", "backward() into a tensor whose class is told of its attributes", clean=True)
         vm.world.known_by_identity(leaf)
         without_hooks(leaf, "backward()")
         if type(getattr_(leaf, "grad")) not in (types.NoneType, TracedTensor):  # asked before the tape is gone through, and freed

@@ -13,12 +13,14 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS, CustomOpDef
 
 from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
 from pliant.guards import source as S
 from pliant.interpret.attributes import lookup
-from pliant.interpret.state import vm
+from pliant.interpret.capture import UNSET
+from pliant.interpret.state import Break, vm
 
 BuiltinType = types.BuiltinFunctionType
 EMPTY = types.CellType()
@@ -61,6 +63,16 @@ def note(module: ModuleType, name: str, functions: dict[tuple[ModuleType, str], 
     return v
 
 
+def guard_name(module: ModuleType, name: str) -> Any:
+    """What a module holds under a name, UNSET if nothing (the program may have taken it away); guarded."""
+    found = vars(module).get(name, UNSET)
+    if found is UNSET:
+        vm.world.guard(S.const(module).dict(), "DICT_CONTAINS", (name, False), name)
+    else:
+        vm.world.guard(S.const(module).dict().key(name), "ID_MATCH", found)
+    return found
+
+
 def guard_inside(fn: FunctionType) -> None:
     """The program relied on what `fn`, which is run as it is, calls."""
     world = vm.world
@@ -78,7 +90,38 @@ def guard_inside(fn: FunctionType) -> None:
             v = vars(module).get(name)
             if not module.__name__.startswith("torch"):
                 continue
-            world.guard(S.const(module).dict().key(name), "ID_MATCH", v)
+            guard_name(module, name)
             if type(v) is FunctionType and v.__module__ == f.__module__:
                 todo.append(v)
         todo += [c.cell_contents for c in f.__closure__ or () if c != EMPTY and type(c.cell_contents) is FunctionType]
+
+
+#: What was registered with an operator of the program's and is read while its graph is captured.
+RULES = ("_abstract_fn", "_setup_context_fn", "_backward_fn", "_vmap_fn")
+TABLES = ("_torch_dispatch_fns", "_autocast_dtype")
+OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def guard_rules(fn: Any) -> None:
+    """The program relied on what is registered with a custom operator (`torch.library.custom_op`): its gradient, how it is batched."""
+    packet = fn.overloadpacket if type(fn) is torch._ops.OpOverload else fn
+    definition = fn if type(fn) is CustomOpDef else OPDEFS.get(packet._qualified_op_name)
+    world = vm.world
+    if definition is not None and world.in_transform and world.has_subclasses:
+        raise Break("PL0030", f"{definition._qualname} in a function transform: its rules may be given tensors of a subclass", clean=True)
+    if definition is None or (definition, "rules") in world.lookups:
+        return
+    world.lookups[definition, "rules"] = True
+    held = S.const(definition).dict()
+    for name in RULES:
+        rule = vars(definition).get(name)
+        world.guard(held.key(name), "ID_MATCH", rule)
+        if type(rule) is FunctionType:
+            world.guard(held.key(name).attr("__code__"), "ID_MATCH", rule.__code__)
+    for name in TABLES:
+        table = vars(definition).get(name, {})
+        if type(table) is not dict:
+            raise Break("PL0030", f"{definition._qualname}, whose {name} is no dict", clean=True)
+        world.guard(held.key(name), "DICT_KEYS", list(table))
+        for key, value in table.items():
+            world.guard(held.key(name).key(key), "ID_MATCH", value)

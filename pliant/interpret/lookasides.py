@@ -14,7 +14,7 @@ from typing import Any
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled, math, operator, torch
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import in_python, late_lists, process_state, shadows, tensor_subclasses, tracebacks, walks, weak
+from pliant.interpret import globalstate, in_python, late_lists, process_state, shadows, tensor_subclasses, tracebacks, walks, weak
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_, type_name
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
 from pliant.interpret.capture import UNSET
@@ -691,7 +691,7 @@ def l_tensor_contains(args: tuple, kw: dict) -> Any:
 
 
 def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:
-    if tensors.heard():
+    if globalstate.heard():
         return captured_call(ORIGINAL.numel, (t, *args), kw)
     return math.prod(t.sizes)
 

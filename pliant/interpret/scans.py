@@ -35,6 +35,8 @@ def l_associative_scan(args: tuple, kw: dict) -> Any:
     shape = leaves[0].sizes
     if any([len(x.sizes) != len(shape) for x in leaves]) or not -len(shape) <= dim < len(shape):
         raise Break("PL0030", "associative_scan of tensors of different shapes", clean=True)
+    if given["combine_mode"] not in ("pointwise", "generic"):
+        raise Break("PL0030", "associative_scan with another combine_mode, which PyTorch refuses", clean=True)
     if given["combine_mode"] == "pointwise" and any([x.device.type == "cpu" for x in leaves]):
         raise Break("PL0030", 'associative_scan with combine_mode="pointwise" on a CPU, which PyTorch refuses', clean=True)
     leaves = [method("movedim", x, dim, 0) for x in leaves]

@@ -14,7 +14,7 @@ from pliant.graph.schema import written
 from pliant.graph.traced import RETAINED, TracedTensor
 from pliant.interpret.calls import METHOD_LOOKASIDES
 from pliant.interpret.state import Break, ReplayFailed, vm, whole_loops
-from pliant.interpret.tensor_inputs import is_leaf
+from pliant.interpret.tensor_inputs import held, is_leaf
 from pliant.interpret.types.row import row
 from pliant.interpret.wrappers import is_stand, is_wrapped
 
@@ -42,7 +42,7 @@ def version(t: Any) -> Any:
     others = {i.storage_id for i in trace.inputs} - {t.storage_id}
     if any([t.storage_id in others for op in trace.ops for t in written(op)]):
         raise Break("PL0012", "the version of an input behind a write to another, which may share its memory", clean=True)
-    before = world.locate(real._version, inputs[0].source.attr("_version"))
+    before = held(inputs[0], "_version")
     return before + now
 
 

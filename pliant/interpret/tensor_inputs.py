@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from types import BuiltinMethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pliant import native
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.trace import rebased
@@ -57,13 +59,13 @@ class StrideIs:
 def static_dims(world: World, v: Any, source: Source) -> tuple[bool, ...]:
     """Which dims are specialized from the start, if nothing is declared of them."""
     if world.dynamic is False:
-        return (True,) * v.dim()
+        return (True,) * ORIGINAL.dim(v)
     h = world.history
     if h is not None and h.is_static(source):
-        return (True,) * v.dim()
+        return (True,) * ORIGINAL.dim(v)
     if type(v) in STATE or is_module_state(source) or isinstance(v, torch.nn.Parameter):
         if h is None or not h.is_dynamic(source):
-            return (True,) * v.dim()
+            return (True,) * ORIGINAL.dim(v)
     opens = h is not None and not h.keeps_ones
     return tuple([n in SPECIALIZED_INTS and not (opens and h.is_dynamic(source.size(i))) for i, n in enumerate(v.shape)])
 
@@ -95,12 +97,24 @@ def check_rebased(trace: Any, n: int) -> None:
         raise Break("PL0012", "a write with gradients to what was detached, to a view of a leaf, or to memory that inputs share")
 
 
+def unheard(real: Any, name: str) -> Any:
+    """An attribute of a tensor from outside, or what a method without arguments says: neither its class nor a mode is told."""
+    with torch._C.DisableTorchFunction():
+        value = getattr(real, name)
+        return value() if type(value) is BuiltinMethodType else value
+
+
+def held(t: Any, name: str) -> Any:
+    """An attribute that a tensor from outside holds in C, guarded."""
+    return vm.world.locate(unheard(vm.world.real[id(t)], name), t.source.attr(name))
+
+
 def is_leaf(t: Any) -> bool:
     """Whether a tensor has no history; guarded, where it is from outside."""
     real = vm.world.real.get(id(t))
     if not t.requires_grad or real is None:
         return t.is_leaf
-    return vm.world.locate(real.is_leaf, t.source.attr("is_leaf"))
+    return held(t, "is_leaf")
 
 
 def is_module_state(source: Source) -> bool:
@@ -115,9 +129,9 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
     static = static_dims(world, v, source)
     marks = declared.marks_of(world.declared, v, source)
     scope = world.scope
-    shape, stride = tuple(v.shape), v.stride()
+    shape, stride = tuple(v.shape), ORIGINAL.stride(v)
     if not marks and all(static):
-        return place(world, v, source, shape, stride, v.storage_offset(), shape, stride)
+        return place(world, v, source, shape, stride, ORIGINAL.storage_offset(v), shape, stride)
     sizes: list[Any] = []
     spec_sizes: list[int | None] = []
     if marks:
@@ -136,7 +150,7 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
             sizes.append(to_sym(scope, scope.backed(name, hint=n, lo=lo, source=source.size(i), size_like=True, dim=dim)))
             spec_sizes.append(None)
     strides, spec_strides = trace_strides(world, source, shape, stride, sizes, all(static))
-    offset: Any = v.storage_offset()
+    offset: Any = ORIGINAL.storage_offset(v)
     if not all(static):
         name = world.new_symbol(source.offset())
         offset = to_sym(scope, scope.backed(name, hint=offset, size_like=True, source=source.offset()))

@@ -93,7 +93,7 @@ def locate(world: Any, v: Any, source: Source, as_tensor: Callable[[Any, Any, So
         if known.source is not source:
             world.guard(source, "ALIAS", known.source)
         return known
-    if not admitted(cls) or not whole_loops():
+    if not admitted(cls) or not whole_loops() or type(lookup(cls, "__getattribute__")) is types.FunctionType:
         world.guard(source, "TYPE_MATCH", cls)
         return world.adopt(v, source)
     with torch._C.DisableTorchFunction():
@@ -142,14 +142,14 @@ def plain_wrapper(v: Any) -> bool:
     heard = Heard()
     try:
         with python_dispatch._disable_current_modes(), heard:
-            known = (v.size(), v.stride(), v.device, v.storage_offset(), v.is_quantized)
+            known = (ORIGINAL.size(v), ORIGINAL.stride(v), v.device, ORIGINAL.storage_offset(v), v.is_quantized)
             strided = v.layout is torch.strided and not known[-1]
     except Exception:
         return False
     if heard.asked or not strided:
         return False
     try:
-        v.untyped_storage().data_ptr()
+        ORIGINAL.untyped_storage(v).data_ptr()
     except RuntimeError:
         return True
     return False
@@ -246,12 +246,14 @@ def jagged_wrapper(world: Any, v: Any, source: Source) -> Any:
 
 def metadata_of(world: Any, v: Any, source: Source, parts: list[Any]) -> tuple[tuple, tuple, Any]:
     """Sizes, strides and offset of the stand-in for a wrapper, guarded."""
-    shape, stride, offset = tuple(v.size()), tuple(v.stride()), v.storage_offset()
+    shape, stride, offset = tuple(ORIGINAL.size(v)), tuple(ORIGINAL.stride(v)), ORIGINAL.storage_offset(v)
     form = source.apply("sizes_of_wrapper")
     flat = views.sizes_of_wrapper(v)
     for p in parts:
         real = world.real.get(id(p))
-        if real is not None and tuple(real.size()) == shape and tuple(real.stride()) == stride and real.storage_offset() == offset:
+        if real is None:
+            continue
+        if (tuple(ORIGINAL.size(real)), tuple(ORIGINAL.stride(real)), ORIGINAL.storage_offset(real)) == (shape, stride, offset):
             values = (*p.sizes, *p.strides, p.offset)
             break
     else:

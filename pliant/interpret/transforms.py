@@ -87,6 +87,17 @@ on_c(predispatch._add_batch_dim, of=add_batch_dim)
 on_c(predispatch._remove_batch_dim, of=C._remove_batch_dim)
 on_c(predispatch._unwrap_for_grad, of=C._unwrap_for_grad)
 on_c(predispatch._make_dual, of=torch._VF._make_dual)
+as_given = LOOKASIDES[predispatch._make_dual]
+
+
+@lookaside(predispatch._make_dual)
+def l_make_dual(args: tuple, kw: dict) -> Any:
+    """A tangent is of its tensor's dtype: PyTorch makes it so, for numbers of some kinds later than for others."""
+    if len({t.dtype for t in (*args, *kw.values()) if type(t) is TracedTensor}) > 1:
+        raise Break("PL0030", "a tangent of another dtype than its tensor")
+    return as_given(args, kw)
+
+
 on_c(predispatch._unpack_dual, of=torch._VF._unpack_dual)
 ON_WRAPPERS: tuple[Any, ...] = (
     C._wrap_for_grad, C._unwrap_batched, C.get_unwrapped, C.is_functorch_wrapped_tensor, C.is_batchedtensor, C.is_gradtrackingtensor,
@@ -236,6 +247,8 @@ def functionalized(fn: FunctionType, args: tuple, kw: dict) -> Any:
     tell: it writes to memory from before, or gives back memory that something else has, too."""
     if not whole_loops() or vm.asking or vm.world.levels.entered:
         raise Break("PL0030", "functionalize in a transform, or for a backend that is not pliant's own", clean=True)
+    if any([isinstance(t, torch.Tensor) and type(t) is not TracedTensor for t in pytree.tree_leaves((args, kw))]):
+        raise Break("PL0030", "functionalize of tensors that graphs do not take", clean=True)
     func, trace = in_closure(fn, "func"), vm.trace
     n, begin = len(trace.ops), trace.next_vid
     out = call(func, args, kw)
@@ -246,7 +259,15 @@ def functionalized(fn: FunctionType, args: tuple, kw: dict) -> Any:
         raise Break("PL0030", "functionalize of a function that gives back memory which something else has, too")
     if any([t.storage_id < begin for op in trace.ops[n:] for t in written(op)]):
         raise Break("PL0030", "functionalize of a function that writes to what it is given")
+    if any([underivable(op) for op in trace.ops[n:]]):
+        raise Break("PL0030", "functionalize of a write of which PyTorch makes an operator without a derivative")
     return out
+
+
+def underivable(op: Any) -> bool:
+    """Whether a write with gradients is, once PyTorch has made it one without a write, `copy`, or a scatter of complex numbers."""
+    tensors = [t for t in written(op) if t.requires_grad]
+    return any([op.target is torch.ops.aten.copy_.default or (t.dtype.is_complex and t.storage_id != t.vid) for t in tensors])
 
 
 ENTERING: tuple[Any, ...] = (batching._flat_vmap, eager.grad_and_value_impl, eager._jvp_with_argnums)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pliant.graph.dispatch import apply_metadata, is_dense, plain, plain_one, same
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import TracedTensor, make
 from pliant.interpret.state import Break, vm
 
@@ -86,8 +87,8 @@ class Made(Elsewhere):
 
 def metadata(w: torch.Tensor) -> tuple[tuple, tuple, Any]:
     if C.is_functorch_wrapped_tensor(w):
-        return plain(w.size()), plain(w.stride()), 0
-    return plain(w.size()), plain(w.stride()), plain_one(w.storage_offset())
+        return plain(ORIGINAL.size(w)), plain(ORIGINAL.stride(w)), 0
+    return plain(ORIGINAL.size(w)), plain(ORIGINAL.stride(w)), plain_one(ORIGINAL.storage_offset(w))
 
 
 def is_stand(x: Any) -> bool:

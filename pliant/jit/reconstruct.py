@@ -11,12 +11,12 @@ import enum
 import functools
 import itertools
 import keyword
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pliant.graph.originals import math
 from pliant.guards.source import Source
 from pliant.interpret import jagged, runtime
 from pliant.interpret.immutable import dict_of, slots_of

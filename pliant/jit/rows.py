@@ -98,7 +98,7 @@ def of_inference(b: Builder, t: Any) -> str:
     trace, memory = b.world.trace, t.storage_id
     if any([i.storage_id == memory for i in trace.inputs]):  # a view of it, which is what that is
         return b.output(t)
-    if t.requires_grad or t.is_conj() or t.is_neg():
+    if t.requires_grad or ORIGINAL.is_conj(t) or ORIGINAL.is_neg(t):
         raise Reconsider("inference_mode", "a result with gradients of a graph that is run in inference mode", INFERENCE)
     return f"{b.constant(support.of_inference, 'of_inference')}({b.output(t)}, {memory in trace.of_inference})"
 

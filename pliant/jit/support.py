@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-import torch
-
 from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import encode_exception_table, ins
 from pliant.bytecode.version import CALLABLE_FIRST
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.interpret.runtime import FUTURE
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.unwinding import forgetting
@@ -44,7 +43,7 @@ def of_inference(x: torch.Tensor, on: bool) -> torch.Tensor:
     """The memory of `x` as an inference tensor, or as one that is none."""
     with torch._C.DisableTorchFunctionSubclass(), torch._C._InferenceMode(on):  # type: ignore[attr-defined]
         y = torch.empty(0, dtype=x.dtype, device=x.device)
-        y.set_(x.untyped_storage(), x.storage_offset(), x.size(), x.stride())
+        ORIGINAL.set_(y, ORIGINAL.untyped_storage(x), ORIGINAL.storage_offset(x), ORIGINAL.size(x), ORIGINAL.stride(x))
     if not on:
         torch._C._autograd._unsafe_set_version_counter((y,), (0,))  # type: ignore[attr-defined]
     return y

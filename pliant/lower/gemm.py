@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from pliant.graph.operators import Column
+from pliant.graph.originals import torch
 from pliant.graph.traced import TracedTensor, is_lazy
 from pliant.lower.loop_nest import Facts, Size
 from pliant.native import PRODUCT_FLAGS

@@ -11,11 +11,11 @@ answer is a pairing of dims with equal size and stride. Where one side has a dim
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pliant.graph.originals import operator
 from pliant.lower.loops import Node, operands_first
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr

@@ -7,7 +7,6 @@ A pass that is not `required` may be left out, and the program is as right: so a
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 from pliant import events, turns
 from pliant.config import env_flag
 from pliant.errors import InternalError
+from pliant.graph.originals import operator
 from pliant.lower import cse, liveness, ordering, search, select
 from pliant.lower.accumulate import accumulate
 from pliant.lower.emit import Emitter

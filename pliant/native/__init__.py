@@ -188,14 +188,17 @@ def plain_tensor(t: torch.Tensor) -> bool:
     return plain
 
 
+BASE = torch._C.TensorBase  # a program may replace methods of `torch.Tensor`
+
+
 def tensor_number(t: Any, what: int, dim: int) -> int | None:
     """Size (0), stride (1) of a dim, or storage offset (2), through Python; None when there is none."""
     if not isinstance(t, torch.Tensor):
         return None
-    with torch._C.DisableTorchFunctionSubclass():
+    with torch._C.DisableTorchFunction():
         if what == 2:
-            return t.storage_offset()
-        values = t.shape if what == 0 else t.stride()
+            return BASE.storage_offset(t)
+        values = t.shape if what == 0 else BASE.stride(t)
         return values[dim] if dim < len(values) else None
 
 
@@ -204,8 +207,8 @@ def match_slowly(t: Any, spec: Any) -> bool:
     want, keys, layout, conj, neg = spec
     if type(t) is not want.pytype:
         return False
-    with torch._C.DisableTorchFunctionSubclass():
-        if torch._C._dispatch_keys(t).raw_repr() != keys or t.layout is not layout or t.is_conj() is not conj or t.is_neg() is not neg:
+    with torch._C.DisableTorchFunction():
+        if torch._C._dispatch_keys(t).raw_repr() != keys or (t.layout, BASE.is_conj(t), BASE.is_neg(t)) != (layout, conj, neg):
             return False
         if t.dtype is not want.dtype or t.device != want.device or t.requires_grad is not want.requires_grad or t.ndim != want.ndim:
             return False
@@ -213,7 +216,7 @@ def match_slowly(t: Any, spec: Any) -> bool:
             return False
         if layout is not torch.strided or all(w is None for w in want.strides):
             return True
-        return not any(w is not None and w != s for w, s in zip(want.strides, t.stride(), strict=True))
+        return not any(w is not None and w != s for w, s in zip(want.strides, BASE.stride(t), strict=True))
 
 
 def spread(fn: Any, frame_args: tuple) -> tuple[tuple, dict]:
@@ -230,12 +233,12 @@ def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Do the address ranges of two tensors meet? What the flags of a STORAGE_OVERLAP guard say."""
     ranges = []
     for t in (a, b):
-        if t.numel() == 0:
+        if BASE.numel(t) == 0:
             return False
-        storage = t.untyped_storage()
+        storage = BASE.untyped_storage(t)
         base = storage.data_ptr() or storage._cdata
-        lo = base + t.storage_offset() * t.element_size()
-        ranges.append((lo, lo + (1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))) * t.element_size()))
+        lo = base + BASE.storage_offset(t) * BASE.element_size(t)
+        ranges.append((lo, lo + (1 + sum((n - 1) * s for n, s in zip(t.shape, BASE.stride(t), strict=True))) * BASE.element_size(t)))
     (lo_a, hi_a), (lo_b, hi_b) = ranges
     return lo_a < hi_b and lo_b < hi_a
 

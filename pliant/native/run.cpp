@@ -1,6 +1,7 @@
 // Running a guard program. No user Python runs here; whatever cannot be read fails the guard.
 #include "program.h"
 #include "shared.h"
+#include "state.h"
 #include <algorithm>
 
 namespace pliant {
@@ -203,10 +204,12 @@ int run(Program &p, const std::vector<Instruction> &code, Frame &f, const Snapsh
             break;
         }
         case Op::CONTENTS: ok = PyCell_Check(R[I->src]) && (o = PyCell_GET(R[I->src])); break;
-        case Op::APPLY:
+        case Op::APPLY: {
+            const TorchFunctionsOff off;
             ok = owned = (o = PyObject_CallOneArg(I->operand->object, R[I->src]));
             if (!ok) PyErr_Clear();
             break;
+        }
         case Op::TYPE: o = reinterpret_cast<PyObject *>(Py_TYPE(R[I->src])); break;
 
         case Op::SIZE:

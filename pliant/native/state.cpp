@@ -16,6 +16,7 @@ struct Symbols {
     bool (*autocast_cache)() = nullptr;
     int64_t (*function_modes)() = nullptr;
     int (*function_disabled)() = nullptr;
+    void (*disable_functions)(int) = nullptr;
     int64_t (*dispatch_modes)() = nullptr;
     const void *(*context)() = nullptr;
     bool (*deterministic)(const void *) = nullptr;
@@ -177,6 +178,7 @@ PyObject *set_state_source(PyObject *, PyObject *args) {
         {b, "_ZN2at8autocast25is_autocast_cache_enabledEv", &sym.autocast_cache},
         {b, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", &sym.function_modes},
         {b, "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv", &sym.function_disabled},
+        {b, "_ZN2at4impl22PythonTorchFunctionTLS18set_disabled_stateENS0_26TorchFunctionDisabledStateE", &sym.disable_functions},
         {b, "_ZN2at13globalContextEv", &sym.context},
         {b, "_ZNK2at7Context23deterministicAlgorithmsEv", &sym.deterministic},
         {b, "_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv", &sym.warn_only},
@@ -201,6 +203,18 @@ PyMethodDef methods[] = {
 };
 
 } // namespace
+
+constexpr int kAllDisabled = 2; // at::impl::TorchFunctionDisabledState::ALL_DISABLED
+
+TorchFunctionsOff::TorchFunctionsOff() {
+    if (!sym.ok) return;
+    before_ = sym.function_disabled() & 0xFF;
+    if (before_ != kAllDisabled) sym.disable_functions(kAllDisabled);
+}
+
+TorchFunctionsOff::~TorchFunctionsOff() {
+    if (able() && before_ != kAllDisabled) sym.disable_functions(before_);
+}
 
 bool no_dispatch_modes() { return sym.ok && sym.dispatch_modes() == 0; }
 

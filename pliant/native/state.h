@@ -18,6 +18,18 @@ struct GlobalState {
 // Is the present state the one that `snapshot` (a native.GlobalState) recorded? Never raises; runs Python only if modes are on.
 bool state_matches(PyObject *snapshot);
 bool is_state(PyObject *o);
+// Reading a tensor's attributes tells nobody: no `__torch_function__` of a class, no function mode. `able`: false where torch's state cannot be set.
+class TorchFunctionsOff {
+  public:
+    TorchFunctionsOff();
+    ~TorchFunctionsOff();
+    TorchFunctionsOff(const TorchFunctionsOff &) = delete;
+    TorchFunctionsOff &operator=(const TorchFunctionsOff &) = delete;
+    bool able() const { return before_ >= 0; }
+
+  private:
+    int before_ = -1;
+};
 // Are no dispatch modes on in this thread? False where that is not known.
 bool no_dispatch_modes();
 

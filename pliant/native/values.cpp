@@ -1,6 +1,8 @@
 // Comparing constants and reading attributes, items and lengths with C code only.
 #include "values.h"
+#include "state.h"
 #include <cstring>
+#include <optional>
 
 namespace pliant {
 namespace {
@@ -47,9 +49,10 @@ bool safe_descriptor(PyObject *d) {
     return !(Py_TYPE(d)->tp_flags & Py_TPFLAGS_HEAPTYPE);
 }
 
+bool is_tensor_type(PyTypeObject *t) { return tensor_type && PyType_IsSubtype(t, reinterpret_cast<PyTypeObject *>(tensor_type)); }
+
 // Attribute getters of tensor subclasses call `__torch_function__`: only torch's own are C code.
-bool safe_tensor(PyTypeObject *t) {
-    if (!tensor_type || !PyType_IsSubtype(t, reinterpret_cast<PyTypeObject *>(tensor_type))) return true;
+bool plain_functions(PyTypeObject *t) {
     if (reinterpret_cast<PyObject *>(t) == tensor_type) return true;
     PyObject *f = _PyType_Lookup(t, str_torch_function);
     for (Py_ssize_t i = 0; f && plain_torch_functions && i < PyTuple_GET_SIZE(plain_torch_functions); i++)
@@ -186,7 +189,11 @@ bool lacks(PyObject *dict, PyObject *pairs) {
 PyObject *read_attr(PyObject *o, PyObject *name, PyTypeObject **searched) {
     *searched = nullptr;
     PyTypeObject *t = Py_TYPE(o);
-    if (!safe_tensor(t)) return nullptr;
+    std::optional<TorchFunctionsOff> off; // getters of tensors tell their class and the modes that are on
+    if (is_tensor_type(t)) {
+        off.emplace();
+        if (!off->able() && !plain_functions(t)) return nullptr;
+    }
     if (PyType_Check(o)) return t->tp_getattro == PyType_Type.tp_getattro
                                     ? read_class_attr(reinterpret_cast<PyTypeObject *>(o), name, searched)
                                     : nullptr;

@@ -195,6 +195,16 @@ def test_questions_about_sparse_tensors(ask):
         assert outcome(run, x) == outcome(fn, x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128, torch.half])
+def test_tangents_of_other_dtypes(dtype):
+    fn = lambda x, y: torch.func.jvp(lambda v: v.sin() * 2, (x,), (y,))  # noqa: E731
+    run = compiled(fn)
+    for other in (torch.float32, torch.float64, torch.complex64):
+        x, y = t(3).to(other), t(3).to(dtype)
+        want, got = outcome(fn, x, y), outcome(run, x, y)
+        assert want == got and (want is RuntimeError or [v.dtype for v in fn(x, y)] == [v.dtype for v in run(x, y)])
+
+
 @pytest.mark.parametrize("given", [t(3), t(4), t(3).double(), torch.ones(3, dtype=torch.int64)])
 def test_tangents_that_do_not_fit(given):
     def fn(x, y):
@@ -418,3 +428,228 @@ def test_modes_hear_of_what_the_program_asks_and_of_nothing_else(name, grad):
                     f(x)
                 said.append(list(around.told))
             assert said[0] == said[1]
+
+
+# -- who is told of attributes -----------------------------------------------------------------------------------------------
+class Ears(TorchFunctionMode):
+    """Writes down what it is told."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        Logged.calls.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+class Told(torch.Tensor):
+    """Writes down what it is told, and breaks no graph."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        Logged.calls.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def written_and_left(x):
+    y = x * 2
+    pliant.graph_break()
+    y.mul_(2)
+    pliant.graph_break()
+    return y + x
+
+
+def written_twice(x):
+    x.mul_(2)
+    return x * 2
+
+
+def detached_in_place(x):
+    y = x * 2
+    y.detach_()
+    return y + 1
+
+
+def with_gradient_set(x):
+    x.grad = torch.ones_like(x)
+    return x.grad * 2
+
+
+def differentiated(x):
+    (x * 2).sum().backward()
+    return x.grad
+
+
+def made_to_require(x):
+    x.requires_grad = True
+    return x * 2
+
+
+ASKING = [
+    lambda x: x * 2 if x.grad is None else x.grad + 1,
+    lambda x: x * 2 if x.is_leaf else x + 1,
+    lambda x: (x * 2, x._version),
+    lambda x: (x * 2, x._is_view()),
+    lambda x: (x.equal(x), x.allclose(x), x.is_inference(), x.nelement(), x.numel()),
+    lambda x: x.requires_grad_() * 2,
+    written_and_left, written_twice, detached_in_place, with_gradient_set, differentiated, made_to_require,
+]
+
+
+def heard(fn, make, mode):
+    """What a call tells, of a tensor of three sizes, the first of them twice."""
+    told = []
+    for n in (3, 3, 4, 5):
+        x = make(n)
+        Logged.calls.clear()
+        try:
+            with Ears() if mode else contextlib.nullcontext():
+                fn(x)
+        except RuntimeError:
+            Logged.calls.append("raised")
+        told.append(list(Logged.calls))
+    return told
+
+
+MAKERS = {
+    "plain": torch.ones,
+    "leaf": lambda n: torch.ones(n, requires_grad=True),
+    "result": lambda n: torch.ones(n, requires_grad=True) * 1,
+    "sparse": lambda n: torch.ones(n).to_sparse(),
+    "class": lambda n: torch.ones(n).as_subclass(Told),
+    "leaf of a class": lambda n: torch.ones(n).as_subclass(Told).requires_grad_(),
+    "result of a class": lambda n: torch.ones(n, requires_grad=True).as_subclass(Told),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("fn", ASKING)
+def test_guards_and_the_compiler_tell_nobody_that_they_read_a_tensor(fn, kind):
+    run = compiled(fn)
+    assert heard(run, MAKERS[kind], "class" not in kind) == heard(fn, MAKERS[kind], "class" not in kind)
+
+
+def test_only_leaves_can_be_made_to_require_gradients_by_assignment():
+    run = compiled(made_to_require)
+    for make in (MAKERS["plain"], MAKERS["leaf"], MAKERS["result"]):
+        assert outcome(run, make(3)) == outcome(made_to_require, make(3))
+
+
+@pytest.mark.parametrize("default", [torch.ones(1), {}, None])
+def test_the_default_of_keywords_given_back(default, monkeypatch):
+    def fn(x):
+        Logged.calls.clear()
+        y = x.clone().as_subclass(Told)
+        y.add_(1)
+        y[0] = 3
+        y += x
+        return list(Logged.calls), len(y)
+
+    run = compiled(fn)
+    x = t(3).requires_grad_()
+    assert outcome(run, x) == outcome(fn, x)
+    for _ in range(2):
+        with monkeypatch.context() as m:
+            m.setattr(Told.__torch_function__.__func__, "__defaults__", ((), default))
+            assert outcome(run, x) == outcome(fn, x)
+        for _ in range(3):
+            assert outcome(run, x) == outcome(fn, x)
+
+
+# -- custom operators ----------------------------------------------------------------------------------------------------------
+@torch.library.custom_op("pliant_perturbed::scaled", mutates_args=())
+def scaled(x: torch.Tensor, k: float) -> torch.Tensor:
+    return x * k
+
+
+scaled.register_fake(lambda x, k: torch.empty_like(x))
+scaled.register_vmap(lambda info, in_dims, x, k: (scaled(x, k), in_dims[0]))
+scaled.register_autograd(lambda ctx, g: (g * ctx.k, None), setup_context=lambda ctx, inputs, output: setattr(ctx, "k", inputs[1]))
+
+
+def differentiated_operator(x):
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(scaled(x, 2.0).sum(), x)[0]
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: torch.vmap(lambda r: scaled(r, 2.0))(x), lambda x: torch.vmap(lambda r: torch.ops.pliant_perturbed.scaled(r, 2.0))(x),
+    lambda x: torch.vmap(lambda r: torch.ops.pliant_perturbed.scaled.default(r, 2.0))(x), differentiated_operator,
+])  # fmt: skip
+def test_rules_of_an_operator_that_others_replace(fn, monkeypatch):
+    run = compiled(fn)
+    rules = {
+        "_vmap_fn": lambda info, in_dims, x, k: (scaled(x, k + 1), in_dims[0]),
+        "_backward_fn": lambda ctx, g: (g * 7, None),
+        "_setup_context_fn": lambda ctx, inputs, output: setattr(ctx, "k", 5.0),
+    }
+    assert outcome(run, t(3, 4)) == outcome(fn, t(3, 4))
+    for name, rule in rules.items():
+        with monkeypatch.context() as m:
+            m.setattr(scaled, name, rule)
+            assert outcome(run, t(3, 4)) == outcome(fn, t(3, 4))
+        assert outcome(run, t(3, 4)) == outcome(fn, t(3, 4))
+
+
+def test_rules_for_batches_are_given_tensors_with_their_class():
+    fn = lambda x: torch.vmap(lambda r: scaled(r, 2.0))(x)  # noqa: E731
+    run = compiled(fn)
+    for x in (t(3, 4), t(3, 4).as_subclass(Told), t(3, 4)):
+        assert outcome(run, x) == outcome(fn, x)
+
+
+# -- classes and rules that change ---------------------------------------------------------------------------------------------
+class Counted(torch.Tensor):
+    @staticmethod
+    def __new__(cls, x, scale=1.0):
+        return torch.Tensor._make_subclass(cls, x)
+
+    def __init__(self, x, scale=1.0):
+        self.scale = scale
+
+
+@pytest.mark.parametrize("init", [functools.partial(lambda x, scale: None), staticmethod(lambda x, scale: None), lambda self, x, scale: 3])
+def test_constructors_of_tensors_that_are_no_functions(init, monkeypatch):
+    fn = lambda x: (Counted(x, 2.0).sum() * 2, getattr(Counted(x, 3.0), "scale", None))  # noqa: E731
+    run = compiled(fn)
+    for replaced in (False, True, False):
+        with monkeypatch.context() as m:
+            if replaced:
+                m.setattr(Counted, "__init__", init)
+            assert outcome(run, t(3)) == outcome(fn, t(3))
+
+
+def test_a_class_of_tensors_with_a_getattribute(monkeypatch):
+    fn = lambda x: (x.half_of, (x.as_subclass(Counted) * 2).half_of, x.shape[0])  # noqa: E731
+    Counted.half_of = 5
+    run = compiled(fn)
+    other = lambda self, name: 7 if name == "half_of" else torch.Tensor.__getattribute__(self, name)  # noqa: E731
+    for replaced in (False, True, False):
+        with monkeypatch.context() as m:
+            if replaced:
+                m.setattr(Counted, "__getattribute__", other)
+            x = torch.ones(3).as_subclass(Counted)
+            assert run(x) == fn(x)
+
+
+class Ruled(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+@pytest.mark.parametrize("name", ["forward", "setup_context"])
+@pytest.mark.parametrize("rule", [staticmethod(None), staticmethod(property(lambda x: x)), classmethod(lambda cls, x: x * 3), None])
+def test_rules_that_are_no_static_methods(name, rule, monkeypatch):
+    fn = lambda x: Ruled.apply(x) + 1  # noqa: E731
+    run = compiled(fn)
+    for replaced in (False, True, False):
+        with monkeypatch.context() as m:
+            if replaced:
+                m.setattr(Ruled, name, rule)
+            assert outcome(run, t(3)) == outcome(fn, t(3))

@@ -358,3 +358,36 @@ def test_rolls_by_a_whole_turn():
     for n, k in ((2, 1), (2, 2), (3, 3), (3, -1), (3, 0), (1, 1)):
         x = torch.randn(2, n, n, 4).contiguous(memory_format=torch.channels_last)
         assert stride(x, k) == (x.roll(k, 1).stride(), x.roll((1, k), (3, 2)).stride())
+
+
+EMPTIES: dict[str, Callable] = {
+    "columns": lambda n: torch.ones(n, 4)[:, :0], "rows": lambda n: torch.ones(4, n)[:0], "transposed": lambda n: torch.ones(n, 0).t(),
+    "middle": lambda n: torch.ones(n, 4, 5)[:, :0], "steps": lambda n: torch.ones(n, 8)[:, 0:0:2],
+    "permuted": lambda n: torch.ones(2, n, 4)[:, :, :0].permute(1, 2, 0), "packed": lambda n: torch.ones(n, 0),
+}  # fmt: skip
+INTO: dict[str, Callable] = {
+    "add": lambda x: torch.add(x, 1, out=x.clone()), "sin": lambda x: torch.sin(x, out=x.clone()),
+    "like": lambda x: torch.add(x, x, out=torch.empty_like(x)),
+    "resized": lambda x: torch.add(x, 1, out=torch.empty(0)), "clone": lambda x: x.clone(), "in place": lambda x: x.clone().add_(1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", EMPTIES)
+@pytest.mark.parametrize("name", INTO)
+def test_strides_of_what_has_no_elements(name: str, kind: str) -> None:
+    """`out=` of the right sizes is not resized, whatever its strides are."""
+    fn = INTO[name]
+    run = compiled(fn)
+    for n in (3, 5):
+        want, got = fn(EMPTIES[kind](n)), run(EMPTIES[kind](n))
+        assert (want.shape, want.stride()) == (got.shape, got.stride())
+
+
+@pytest.mark.parametrize("bias", [(24,), (1,), (0,), (), (3, 1), (2, 3, 1), (1, 1, 1, 1)])
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_bias_that_a_layer_does_not_fit(bias: tuple, rows: int, dtype: torch.dtype) -> None:
+    """It is added in place, so it never enlarges what it is added to."""
+    fn = lambda x, w, b: (F.linear(x.transpose(0, 1), w, b), F.linear(x, w, b[:rows] if b.dim() == 1 else b))  # noqa: E731
+    weights = torch.linspace(-1, 1, 8 * rows).view(rows, 8), torch.ones(bias, dtype=dtype)
+    check(fn, (torch.ones(2, 3, 8), *weights), (torch.ones(2, 4, 8), *weights), (torch.ones(3, 4, 8), weights[0], torch.ones(rows)))

@@ -477,3 +477,14 @@ def test_autocast(name):
             got = run(padded(m, 2, t))
             assert got.dtype is want.dtype
             torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("which", ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0"])
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
+def test_gradients_of_weights_of_another_rank(name: str, which: str) -> None:
+    """Some kernels take a flat weight: its gradient is flat, too."""
+    m = getattr(nn, name)(8, 5, batch_first=True)
+    own = getattr(m, which).detach()
+    m._parameters[which] = nn.Parameter(own.reshape(-1) if own.dim() == 2 else own.reshape(1, -1))
+    m._flat_weights = [m._parameters[n] for n in m._flat_weights_names]
+    check(lambda x: m(x)[0], (torch.ones(2, 3, 8),), (torch.ones(2, 4, 8),), grad=True)

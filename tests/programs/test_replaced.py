@@ -184,3 +184,86 @@ def test_is_grad_enabled(monkeypatch):
     assert face(run) == face(fn)
     monkeypatch.undo()
     assert face(run) == face(fn)
+
+
+# -- what the compiler itself asks ---------------------------------------------------------------------------------------------
+def placed(x):
+    x.add_(1)
+    asked = x.storage_offset(), x.numel(), x.is_conj(), x.is_neg(), x.is_contiguous()
+    return x[1:].sum().reshape(1), x.as_strided((2,), (1,), x.storage_offset()), *asked
+
+
+@pytest.mark.parametrize("name", "storage_offset is_conj is_neg numel is_contiguous is_floating_point element_size untyped_storage".split())
+def test_methods_that_tell_of_a_tensor(name, monkeypatch):
+    run = compiled(placed)
+    own = getattr(torch.Tensor, name)
+
+    def other(t):
+        answer = own(t)
+        return answer + 1 if type(answer) is int else not answer if type(answer) is bool else None
+
+    for replaced in (False, True, True, False):
+        with monkeypatch.context() as m:
+            if replaced:
+                m.setattr(torch.Tensor, name, other)
+            want, got = (f(torch.arange(12.0).view(3, 4)) for f in (placed, run))
+        assert [v.tolist() for v in want[:2]] == [v.tolist() for v in got[:2]] and want[2:] == got[2:]
+
+
+def cast_inside(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.t()
+        with torch.autocast("cpu", enabled=False):
+            z = x @ x.t()
+    return y.dtype, z.dtype, (x @ x.t()).dtype
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_whether_autocast_is_on(start, monkeypatch):
+    own = torch.is_autocast_enabled
+    run = compiled(cast_inside)
+    x = torch.ones(3, 4)
+
+    def both(replaced):
+        said = []
+        for f in (cast_inside, run):
+            torch.set_autocast_enabled("cpu", start)
+            with monkeypatch.context() as m:
+                if replaced:
+                    m.setattr(torch, "is_autocast_enabled", lambda device: not own(device))
+                said.append((f(x), own("cpu")))
+        return said
+
+    try:
+        for replaced in (True, False, True):
+            want, got = both(replaced)
+            assert want == got
+    finally:
+        torch.set_autocast_enabled("cpu", False)
+
+
+def test_identity_of_another_kind(monkeypatch):
+    fn = lambda x: (x * 2 + x.shape[0], operator.is_(x.shape[0], 3))  # noqa: E731
+    run = compiled(fn)
+    for other in (operator.is_, lambda a, b: None, lambda a, b: a is not b, operator.is_):
+        with monkeypatch.context() as m:
+            m.setattr(operator, "is_", other)
+            for n in (3, 4, 5):
+                want, got = fn(torch.ones(n)), run(torch.ones(n))
+                assert want[0].tolist() == got[0].tolist() and want[1] is got[1]
+
+
+@pytest.mark.parametrize("module, name, fn", [
+    (F, "relu6", lambda x: F.relu6(x) * 2), (F, "group_norm", lambda x: F.group_norm(x.view(1, 3, 1), 1).sum()),
+    (copy, "deepcopy", lambda x: copy.deepcopy(x) * 2),
+])  # fmt: skip
+def test_a_name_of_a_module_that_comes_of_its_getattr(module, name, fn, monkeypatch):
+    """Functions that name themselves, or are called for parts, are not where they were."""
+    run = compiled(fn)
+    own = getattr(module, name)
+    for gone in (False, True, True, False, True):
+        with monkeypatch.context() as m:
+            if gone:
+                m.delattr(module, name)
+                m.setattr(module, "__getattr__", lambda asked: own, raising=False)
+            assert run(t(3)).tolist() == fn(t(3)).tolist()

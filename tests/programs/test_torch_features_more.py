@@ -216,6 +216,11 @@ def functionalized_writes(x):
     return functionalize(written)(x), functionalize(lambda v: (v.sin(), v))(x), functionalize(written, remove="mutations_and_views")(x)
 
 
+@program(*each(12, 5, 2, grad=True), *each(3, 5, tail=(4,), dtype=torch.complex64, grad=True), grad=True)
+def functionalized_writes_without_derivative(x):
+    return functionalize(written)(x), x * 2
+
+
 @program(*GRADS, grad=True)
 def functionalized_views(x):
     return functionalize(shared)(x)

@@ -20,13 +20,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from pliant import native
 from pliant.codegen.cpu import compile as kernels
 from pliant.codegen.cpu import machine
 from pliant.codegen.cpu.schedule import Schedule, plan
 from pliant.errors import PliantError
+from pliant.graph.originals import torch
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import Kernel, Node, Size
 

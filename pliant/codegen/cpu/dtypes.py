@@ -7,11 +7,11 @@ never narrowed and widened again. Rounding is to nearest even, denormals are kep
 
 from __future__ import annotations
 
-import math
 import struct
 
 from pliant.codegen.cpu.machine import Machine
 from pliant.codegen.cpu.text import Text, Value, const
+from pliant.graph.originals import math
 from pliant.lower.loops import DTYPES, Node
 
 # dtype -> type of a value; bool is i8 in memory, bf16 its 16 bits.

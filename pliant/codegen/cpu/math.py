@@ -9,12 +9,12 @@ Polynomials are minimax fits of our own; ranges are given beside them. Multiply-
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pliant.codegen.cpu.machine import Machine
 from pliant.codegen.cpu.text import BITS, Text, Value, const
+from pliant.graph.originals import math
 
 LN2 = math.log(2.0)
 # ln 2 and pi/2 as sums: the heads have few enough bits that a small integer times them is exact.

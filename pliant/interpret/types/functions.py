@@ -12,6 +12,7 @@ import torch
 from pliant.guards.source import Source
 from pliant.interpret import policy, shadows
 from pliant.interpret.capture import UNSET
+from pliant.interpret.library_internals import guard_rules
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import read, row
@@ -131,12 +132,13 @@ def by_identity(world: World, v: Any, source: Any) -> Any:
     return world.adopt(v, source)
 
 
-def as_it_is(fn: Any, o: Any) -> Any:
+def with_its_rules(fn: Any, o: Any) -> Any:
+    guard_rules(o)
     return o
 
 
 OPERATOR = (torch._library.custom_ops.CustomOpDef,)
-row(name="custom operator", located=OPERATOR, stands=OPERATOR, locate=by_identity, to_graph=as_it_is)
+row(name="custom operator", located=OPERATOR, stands=OPERATOR, locate=by_identity, to_graph=with_its_rules)
 row(name="C descriptor", located=DESCRIPTORS, stands=DESCRIPTORS, locate=World.identity, getattr=read)
 row(name="descriptor", located=KNOWN, locate=World.identity)
 row(name="module, class", located=(types.ModuleType, type), locate=World.identity)

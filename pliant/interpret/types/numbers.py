@@ -7,7 +7,7 @@ from typing import Any
 
 from pliant import native
 from pliant.graph.numbers import COUNTED
-from pliant.graph.originals import math, torch
+from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.schema import written
 from pliant.graph.symnode import concrete, to_sym
 from pliant.graph.traced import Reconsider
@@ -126,7 +126,7 @@ def entry_number(world: World, t: Any) -> Any:
     """The count that a tensor on the CPU keeps for an object (the step of an optimizer, the batches that a mean has seen): a symbol that
     the guards read, so that what the program decides by it is a guard. None for other tensors."""
     source, v = t.source, world.real.get(id(t))
-    if v is None or source is None or v.dim() or v.dtype not in COUNTED or v.device.type != "cpu" or v.requires_grad:
+    if v is None or source is None or ORIGINAL.dim(v) or v.dtype not in COUNTED or v.device.type != "cpu" or v.requires_grad:
         return None
     view = source.apply("count_held")
     h = world.history

@@ -78,13 +78,8 @@ def truth(t: Any) -> bool:
     raise Break("PL0001", "a branch on the value of a tensor", clean=True)
 
 
-def heard() -> bool:
-    """Whether a mode of the program's is told of what is asked of tensors."""
-    return torch._C._len_torch_function_stack() > 0 and globalstate.user_modes()
-
-
 def length(t: Any) -> Any:
-    if heard():
+    if globalstate.heard():
         return length_told(t)
     own = replaced(t, "__len__")
     if own is not None:
@@ -285,10 +280,12 @@ TENSOR_BREAKS = {
 
 def getattr_(t: Any, name: str) -> Any:
     """An attribute of a traced tensor."""
+    if t.pytype not in TENSOR_TYPES and type(lookup(t.pytype, "__getattribute__")) is types.FunctionType:
+        raise Break("PL0012", f"attribute {name!r} of a {t.pytype.__name__}, which has a __getattribute__ of its own", clean=True)
     if name == "__class__":
         return t.pytype
     raw = lookup(torch.Tensor, name)
-    if type(raw) is types.GetSetDescriptorType and heard():
+    if type(raw) is types.GetSetDescriptorType and globalstate.heard():
         return captured_call(raw.__get__, (t,), {})
     if raw is not TORCHS.get(name, UNSET) and (t.pytype in TENSOR_TYPES or lookup(t.pytype, name) is raw):
         return replacement(t, name, raw) if vm.frame.globals is not in_torch.__dict__ else getattr(ORIGINAL, name).__get__(t)
@@ -328,7 +325,7 @@ def getattr_(t: Any, name: str) -> Any:
             return world.own_gradients.get(id(t), (t, None))[1]
         if not tensor_inputs.is_leaf(t):
             raise Break("PL0012", "the .grad of a tensor that is not a leaf", clean=True)
-        return world.locate(real.grad, t.source.attr("grad"))
+        return tensor_inputs.held(t, "grad")
     if name == "trace":  # a method of tensors, and a property of the stand-in
         return ORIGINAL.trace.__get__(t)
     if real is None and name in OWN_TENSOR_SLOTS:
@@ -403,7 +400,7 @@ def replaced(t: Any, name: str) -> Any:
 def takes_grad(t: Any, value: Any) -> bool:
     """Whether `t.grad = value` is an ordinary write: to a leaf of the outside, of nothing or of a gradient like the tensor."""
     real = vm.world.real.get(id(t))
-    if real is None or not (real.requires_grad and tensor_inputs.is_leaf(t)):
+    if real is None or not (tensor_inputs.unheard(real, "requires_grad") and tensor_inputs.is_leaf(t)):
         return False
     if value is None:
         return True
@@ -433,11 +430,20 @@ def same_sizes(a: tuple, b: tuple) -> bool:
 OWN_TENSOR_SLOTS = {*TracedTensor.__slots__, "handler"}
 
 
+def is_told(t: Any) -> bool:
+    """Whether the class of a tensor is told of what is asked of it."""
+    return t.pytype not in TENSOR_TYPES and tensor_subclasses.overrides(t.pytype) and torch._C._is_torch_function_enabled()
+
+
 def setattr_(t: Any, name: str, value: Any) -> None:
     world = vm.world
     if t.pytype not in TENSOR_TYPES and tensor_subclasses.set_own(t, name, value):
         return
+    if type(lookup(torch.Tensor, name)) in (types.GetSetDescriptorType, property) and (globalstate.heard() or is_told(t)):
+        raise Break("PL0012", f"assignment to tensor attribute {name!r}, of which a mode or the class is told", clean=True)
     if name == "requires_grad" and type(value) is bool:
+        if not tensor_inputs.is_leaf(t):
+            raise Break("PL0012", "assignment to tensor attribute 'requires_grad' of a tensor that is no leaf", clean=True)
         METHOD_LOOKASIDES[(torch.Tensor, "requires_grad_")](t, (value,), {})
         return
     if name == "grad" and own_grad(t, value):

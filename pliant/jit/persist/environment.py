@@ -11,7 +11,6 @@ import builtins
 import contextlib
 import functools
 import hashlib
-import operator
 import os
 import pathlib
 import sys
@@ -27,6 +26,7 @@ from pliant import native, turns
 from pliant.codegen import cache, target
 from pliant.errors import PliantError
 from pliant.graph import operators
+from pliant.graph.originals import operator
 from pliant.interpret import policy
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES
 from pliant.lower import pipeline, search

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 
-import torch
-
+from pliant.graph.originals import torch
 from pliant.jit.persist.names import Missing
 from pliant.jit.persist.values import NotPortable
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
 from pliant import native
+from pliant.graph.originals import torch
 
 
 class Ambient:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
+from pliant.graph.originals import torch
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.jit.verify import contents, floats
 from pliant.jit.verify.reach import ATOMS

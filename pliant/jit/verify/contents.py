@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import array
 import collections
-import operator
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, operator, torch
 
 
 class CannotPut(Exception):

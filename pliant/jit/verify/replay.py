@@ -12,8 +12,8 @@ import sys
 from typing import Any
 
 import numpy as np
-import torch
 
+from pliant.graph.originals import torch
 from pliant.jit.region import Region
 
 

@@ -21,11 +21,10 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from pliant import native
 from pliant.codegen import cache
 from pliant.config import Config
+from pliant.graph.originals import torch
 from pliant.jit.verify.ambient import Ambient
 from pliant.jit.verify.contents import MISSING, save_cell
 from pliant.jit.verify.reach import names_in

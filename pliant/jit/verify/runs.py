@@ -7,10 +7,8 @@ import contextvars
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
-
 from pliant import native
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.jit.verify import contents, floats
 from pliant.jit.verify.ambient import Ambient, random_states_kept, recorded
 from pliant.jit.verify.compare import FLOATS, WHOLE, Comparer, Difference, Outcome, own_dict

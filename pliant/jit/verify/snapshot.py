@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-import torch
-
+from pliant.graph.originals import torch
 from pliant.jit.verify import contents
 from pliant.jit.verify.contents import Face
 from pliant.jit.verify.reach import Reach, Unverifiable

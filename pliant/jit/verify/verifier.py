@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextvars
 import itertools
-import math
 import random
 import threading
 import time
@@ -22,6 +21,7 @@ import torch
 
 from pliant import events, native
 from pliant.errors import PliantError, VerificationError
+from pliant.graph.originals import math
 from pliant.interpret.state import vm
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.other_compilers import not_for_others

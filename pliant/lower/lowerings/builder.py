@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from pliant.graph.operators import Column
+from pliant.graph.originals import math
 from pliant.graph.traced import TracedTensor, is_lazy
 from pliant.lower import liveness
 from pliant.lower.loop_nest import Facts, LoopNest, Size, TensorStore

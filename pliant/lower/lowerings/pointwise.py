@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import torch
-
+from pliant.graph.originals import math, torch
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 
+from pliant.graph.originals import math
 from pliant.lower.loop_nest import Size
 from pliant.lower.loops import Node
 from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
+from pliant.graph.originals import torch
 from pliant.lower.loops import DTYPES, SCALARS, Node
 
 NAMES: dict[torch.dtype, str] = {

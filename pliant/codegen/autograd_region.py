@@ -66,8 +66,9 @@ class Planned:
         return made
 
 
-KEEP_A_FACTOR = frozenset({"MulBackward0", "DivBackward0"})
-"""Nodes of eager's that keep a tensor whatever they are of: of `x * 2`, too, that number, for which no backward program asks."""
+KEEP_SOMETHING = frozenset({"MulBackward0", "DivBackward0", "CopySlices"})
+"""Nodes of eager's that keep something whatever they are of, for which no backward program asks: of `x * 2`, too, that number; of a write to a
+part, the node that it stands for."""
 
 
 @dataclass(slots=True)
@@ -224,7 +225,7 @@ class AutogradRegion:
             if not self.shared[0]:
                 return lines
             under = nodes_under(self.plan.differentiable[0].grad_fn, self.plan.ends) - self.plan.ends
-            if not read and any([n.name() in KEEP_A_FACTOR for n in under]):
+            if not read and any([n.name() in KEEP_SOMETHING for n in under]):
                 w.globals["_refused"] = refuse_spent  # eager has kept it, and says that it is gone
                 lines = ["if ctx.slots is None: _refused()"]
             return [*lines, "if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()"]

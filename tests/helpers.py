@@ -395,9 +395,20 @@ def perform(fn: Callable, c: Call, state: Any, seed: int) -> Outcome:
     return Outcome(value, error, out.getvalue(), global_state(), bumped)
 
 
+def differentiable(value: Any) -> list[torch.Tensor]:
+    return [t for t in tensors_in(value) if t.requires_grad and t.is_floating_point() and t.grad_fn is not None]
+
+
+def gradients_kept(value: Any) -> list[Any]:
+    """What `backward` has left at each of the outputs: their own part in the loss, and that of the outputs which come from them."""
+    return [t.grad for t in differentiable(value)]
+
+
 def backward(value: Any) -> None:
-    """A fixed, non-uniform loss of every differentiable output, differentiated once."""
-    outs = [t for t in tensors_in(value) if t.requires_grad and t.is_floating_point() and t.grad_fn is not None]
+    """A fixed, non-uniform loss of every differentiable output, which keep their gradients, differentiated once."""
+    outs = differentiable(value)
+    for t in outs:
+        t.retain_grad()
     if outs:
         loss = sum((t * torch.linspace(0.5, 1.5, t.numel(), dtype=t.dtype).reshape(t.shape)).sum() for t in outs)
         loss.backward()
@@ -492,6 +503,7 @@ def check_world(
     lines: bool = True,
     before: Callable[[int, Any], None] | None = None,
     must_compile: bool = True,
+    between: bool = True,
     options: dict | None = None,
 ) -> Report:
     """Compare a program whose state lives outside its arguments. `factory()` returns a function or `(function, state)`, twice.
@@ -499,6 +511,7 @@ def check_world(
     `state` (default: the function itself, so its closure, defaults and, for a module, its attributes) is compared after each call.
     `before(i, state)` changes the world before call `i`, on both sides. `captures`, `breaks`, `entries` bound the compiler's counts:
     a number or (low, high).
+    `between`: with `grad`, also the gradients of results, where others come from them.
     `breaks` is about the first call alone: later, a branch that keeps changing sides may become a break by policy.
     """
     pliant.reset()
@@ -543,6 +556,8 @@ def check_world(
             if type(failures[0]) is not type(failures[1]):  # not every operator has a derivative
                 raise Mismatch(f"{where}: backward: eager {failures[0]!r}, compiled {failures[1]!r}")
             compare((calls[0].args, calls[0].kwargs), (calls[1].args, calls[1].kwargs), f"{where}.arguments after backward")
+            if between:
+                compare(gradients_kept(want.value), gradients_kept(got.value), f"{where}.gradients of the result")
             compare(look(eager_state), look(state), f"{where}.state after backward")
         answered = answered or want.error is None
         raised = raised or want.error is not None

@@ -98,11 +98,15 @@ class Plan:
         heads = self.rebased + [t for t in roots if t.vid not in self.slot_vids]
         self.heads = list({t.vid: t for t in heads}.values())
         # a head of which only `detach()` is seen gets no gradient
-        seen = {views.root(t, self.steps).vid for t in liveness.tensors_of(outputs) if t.requires_grad} | self.rebased_vids
+        self.unseen = section.leaves if section is not None else set()
+        moving = [t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in self.unseen]
+        seen = {views.root(t, self.steps).vid for t in moving} | self.rebased_vids
         self.differentiable = [h for h in self.heads if h.requires_grad and h.vid in seen]
         self.differentiable_vids = {h.vid for h in self.differentiable}
         self.freed = self.went_backward()
-        self.wanted = [t for t in self.slots if t.vid in crossing or self.leaf(t).is_leaf and self.leaf(t).requires_grad]
+        leaves = [t for t in self.slots if self.leaf(t).is_leaf and self.leaf(t).requires_grad and t.vid not in self.unseen]
+        begins = crossing | {t.vid for t in leaves}
+        self.wanted = [t for t in self.slots if t.vid in begins]
         self.refuse_leaves()
         stop = self.slot_vids | {h.vid for h in self.heads}
         self.replay = views.chain(liveness.tensors_of(outputs), self.steps, stop, self.program)
@@ -126,7 +130,7 @@ class Plan:
         """A leaf that the region has made is one for the program to see if it is an output, or all that an output has gradients from."""
         without = [op for op in self.program if not any(t.requires_grad for t in liveness.op_inputs(op))]
         made = {t.vid for op in without for t in liveness.op_outputs(op) if t.requires_grad} - self.slot_vids | self.trace.own_leaves
-        shown = made and [t for t in liveness.tensors_of(self.outputs) if t.requires_grad and t.vid in made and t.is_leaf]
+        shown = made and [t for t in liveness.tensors_of(self.outputs) if t.requires_grad and t.vid in made - self.unseen and t.is_leaf]
         if shown or (self.differentiable and not self.wanted) or (made and not self.from_inputs()):
             raise Reconsider(self.name, "an output has gradients that do not come from any input", LEAF)
 

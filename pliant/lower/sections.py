@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.control_flow import FLOWS, Block, Leave, needs
+from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.lower import liveness, views
@@ -37,7 +37,8 @@ class Section:
     inputs: list[Any]
     made: list[Any]
     numbers: list[Any]  # of the last: those that the region returns
-    crossing: list[TracedTensor]  # inputs with gradients that an earlier section has made
+    crossing: list[TracedTensor]  # inputs with a history, which an earlier section has made
+    leaves: set[int]  # vids of leaves that cross, which nobody sees
     foreign: frozenset[str]  # symbols that other sections make known
     before: list[Any]  # all assertions of the region
 
@@ -52,36 +53,41 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     seen = {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
     if len(seen) < 2 or not may_cut(trace):
         return []
-    ops = possible(trace.ops, slots)
-    cuts = places(ops, slots, list(seen.values()))
-    live = liveness.live_ops(trace.ops, [*outputs, *[c.expr for c in trace.scope.asserts]], trace.inputs) if cuts else []
-    if not cuts or not {id(op) for op in live} <= {id(op) for op in ops}:
-        return []
-    bounds = [0, *cuts, len(ops)]
-    return divided(trace, inputs, outputs, [ops[i:j] for i, j in zip(bounds, bounds[1:])])
-
-
-def possible(ops: list[Any], slots: set[int]) -> list[Any]:
-    """Those of which all operands are there: what only operations read that nobody wants is no input of the region."""
-    known, out = set(slots), []
-    for op in ops:
-        if all([t.vid in known or t.constant is not None for t in liveness.op_inputs(op)]):
-            known.update([t.vid for t in liveness.op_outputs(op)])
-            out.append(op)
-    return out
+    ops = can_run(trace, inputs)
+    spans = places(ops, slots, list(seen.values()))
+    for cuts in dict.fromkeys((late(spans), early(spans))) if spans else ():
+        bounds = [0, *cuts, len(ops)]
+        found = divided(trace, inputs, outputs, [ops[i:j] for i, j in zip(bounds, bounds[1:])])
+        if found:
+            return found
+    return []
 
 
 def may_cut(trace: Any) -> bool:
-    """Not where a run may leave in the middle, a hook has its say, or what a tensor object is changes on the way."""
-    if trace.exits or trace.marks or trace.hooked or trace.freed or trace.own_leaves or trace.data_memory or trace.wrapping:
+    """Not where a run may leave in the middle, or what a tensor object is changes on the way."""
+    if trace.exits or trace.marks or trace.freed or trace.data_memory or trace.wrapping:
         return False
     if any([t.requires_grad and t.grad_fn is not None and t.vid not in trace.leaves for t in trace.inputs]):
         return False  # an input that was written
-    return not any([op.target in FLOWS or liveness.restrides(op) or any(map(is_list, liveness.op_outputs(op))) for op in trace.ops])
+    return not any([liveness.restrides(op) or any(map(is_list, liveness.op_outputs(op))) for op in trace.ops])
 
 
-def places(ops: list[Any], slots: set[int], seen: list[TracedTensor]) -> list[int]:
-    """Where to cut: before which operations. Each result that others come from is made before a cut, and used behind it."""
+def can_run(trace: Any, inputs: list[Any]) -> list[Any]:
+    """The operations without those that read what the region is not given, because nobody needs their results."""
+    made, known, simplify = {t.vid for t in liveness.tensors_of(inputs)}, symbols_of_inputs(inputs), trace.scope.simplify
+    out = []
+    for op in trace.ops:
+        read = [t for t in liveness.op_inputs(op) if t.vid not in made and t.constant is None]
+        if read or not known.issuperset([s.name for e in liveness.op_numbers(op) for s in simplify(e).symbols()]):
+            continue
+        out.append(op)
+        made.update(t.vid for t in liveness.op_outputs(op))
+        known.update(liveness.number(b.symbol).name for b in op.binds)
+    return out
+
+
+def places(ops: list[Any], slots: set[int], seen: list[TracedTensor]) -> list[tuple[int, int]]:
+    """Where to cut: of each result that others come from, (behind which operation at the earliest, before which one at the latest)."""
     steps = views.output_steps(ops, seen)
     try:
         roots = {r.vid: r for r in (views.root(t, steps) for t in seen) if r.vid not in slots}
@@ -94,18 +100,35 @@ def places(ops: list[Any], slots: set[int], seen: list[TracedTensor]) -> list[in
     made: dict[int, int] = {}
     used: dict[int, int] = {}
     for i, op in enumerate(ops):
-        for t in liveness.op_inputs(op) if op.target is not views.DETACH else ():  # nodes keep their results so
-            if t.vid in parents:
+        kept = op.target is views.DETACH  # nodes keep their results so
+        for t in liveness.op_inputs(op):
+            if t.vid in parents and kept:
+                made[t.vid] = max(made.get(t.vid, i), i) if t.vid not in used else made[t.vid]
+            elif t.vid in parents:
                 used.setdefault(t.vid, i)
         for t in liveness.op_outputs(op):
             if t.vid in parents:
                 made[t.vid] = i
                 used.pop(t.vid, None)
+    return [(made[vid], i) for vid, i in used.items() if vid in made]
+
+
+def late(spans: list[tuple[int, int]]) -> tuple[int, ...]:
+    """As few places as will do, each as late as it can be."""
     cuts: list[int] = []
-    for vid, last in sorted(used.items(), key=lambda item: item[1]):
-        if vid in made and not (cuts and cuts[-1] > made[vid]):
+    for first, last in sorted(spans, key=lambda span: span[1]):
+        if not (cuts and cuts[-1] > first):
             cuts.append(last)
-    return cuts
+    return tuple(cuts)
+
+
+def early(spans: list[tuple[int, int]]) -> tuple[int, ...]:
+    """The same, each as early as it can be."""
+    cuts: list[int] = []
+    for first, last in sorted(spans, reverse=True):
+        if not (cuts and cuts[-1] <= last):
+            cuts.append(first + 1)
+    return tuple(reversed(cuts))
 
 
 def edges_under(nodes: list[Any]) -> set[tuple[Any, int]]:
@@ -140,14 +163,15 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
             return []
         asserts[max(at, default=0)].append(c)
     told = [v for v in outputs if not isinstance(v, TracedTensor)]  # numbers: by then all are known
-    ends = [Leave(False, told if k == len(parts) - 1 else []) for k in range(len(parts))]
-    wants = [needs(Block(*block), trace.scope.simplify) for block in zip(parts, asserts, ends, strict=True)]
+    lasts = [Leave(False, told if k == len(parts) - 1 else []) for k in range(len(parts))]
+    wants = [needs(Block(*block), trace.scope.simplify) for block in zip(parts, asserts, lasts, strict=True)]
     finals = {t.vid: t for t in liveness.tensors_of(outputs)}
     made: list[Section] = []
-    for k, (tensors, symbols) in enumerate(wants):
-        if any([binder.get(name, k + 1) > k for name in symbols]) or any([maker.get(vid, k + 1) > k for vid in tensors]):
+    for k, (tensors, found) in enumerate(wants):
+        symbols = {name: e for name, e in found.items() if name in binder or trace.scope.simplify(e) is e}
+        if any([binder.get(name, k + 1) > k for name in symbols]) or any([maker.get(vid, k) > k for vid in tensors]):
             return []
-        crossing = [t for t in tensors.values() if maker[t.vid] >= 0 and t.requires_grad]
+        crossing = [t for t in tensors.values() if maker[t.vid] >= 0 and t.requires_grad and t.grad_fn is not None]
         if any([written_with_gradients(ops, crossing) for ops in parts[k:]]):
             return []
         later_t = {vid: t for w, _ in wants[k + 1 :] for vid, t in w.items() if maker.get(vid) == k}
@@ -156,7 +180,9 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
         foreign = frozenset(name for name, at in binder.items() if at != k) - symbols.keys()
         numbers = list(filter(is_number, told)) if k == len(parts) - 1 else []
         given = [*tensors.values(), *symbols.values()]
-        made.append(Section(parts[k], asserts[k], given, [*out, *later_s.values()], numbers, crossing, foreign, before))
+        own = [t for t in (*tensors.values(), *later_t.values()) if maker[t.vid] >= 0 and t.vid not in finals]
+        leaves = {t.vid for t in own if t.requires_grad and t.is_leaf}
+        made.append(Section(parts[k], asserts[k], given, [*out, *later_s.values()], numbers, crossing, leaves, foreign, before))
     return made
 
 
@@ -184,16 +210,22 @@ def written_with_gradients(ops: list[Any], crossing: Sequence[TracedTensor]) -> 
 def ending(crossing: Sequence[TracedTensor]) -> Iterator[None]:
     """While inside, gradients go no further than to these tensors: nothing arrives at the nodes that have made them.
 
-    An `autograd.Function` below would be given zeros for that: none of these is called.
+    An `autograd.Function` below would be given zeros for that: none of these is called. Hooks on what crossed are the earlier section's.
     """
     found = ends(crossing)
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunctionSubclass():
+        set_on = [(held, dict(held)) for t in crossing if (held := t._backward_hooks)]
     functions = {n for end in found for n in nodes_under(end) if isinstance(n, PYTHONS) and n.name() != CARRY}
     hooks = [node.register_prehook(nothing) for node in found]
     for node in functions:
         node.apply = nothing_of_many
+    for held, _ in set_on:
+        held.clear()
     try:
         yield
     finally:
+        for held, kept in set_on:
+            held.update(kept)
         for node in functions:
             del node.apply
         for hook in hooks:

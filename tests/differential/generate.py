@@ -246,6 +246,11 @@ class Program:
     def __repr__(self) -> str:
         return "\n".join(["", *(f"# {s}" for s in self.sizes), *(["# differentiated"] if self.grad else []), self.source])
 
+    @property
+    def between(self) -> bool:
+        """Whether gradients of results are to be compared: hooks that it sets on one run behind those of whoever is given it."""
+        return "register_hook" not in self.source and "retain_grad" not in self.source
+
     def world(self) -> tuple[Any, Observed]:
         """A fresh namespace with the program in it, observed through what the program can write to."""
         space: dict[str, Any] = {"__name__": prelude.__name__}  # dataclasses want the module to exist

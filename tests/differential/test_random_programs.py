@@ -20,7 +20,7 @@ THEMES = {"pure": 30, "mixed": 20, "breaks": 10, "grad": 8}  # a program with ma
 
 def run(program: Program) -> None:
     note(repr(program))
-    check_world(program.world, *program.arguments(), before=program.before, grad=program.grad)
+    check_world(program.world, *program.arguments(), before=program.before, grad=program.grad, between=program.between)
 
 
 @pytest.mark.parametrize("theme", THEMES)

@@ -116,7 +116,7 @@ def attributes(x):
     return parts, list(Logged.calls)
 
 
-@program(*GRADS, grad=True, **WHOLE)
+@program(*GRADS, grad=True, between=False, **WHOLE)  # an object of a subclass is a view that no graph has
 def functions_in_python(x):
     Logged.calls.clear()
     y = x.as_subclass(Logged)
@@ -133,7 +133,7 @@ def operators(x):
     return out, list(Logged.calls)
 
 
-@program(*GRADS, grad=True, **WHOLE)
+@program(*GRADS, grad=True, between=False, **WHOLE)  # an object of a subclass is a view that no graph has
 def written_in_place(x):
     Logged.calls.clear()
     y = x.clone().as_subclass(Logged)
@@ -171,7 +171,7 @@ def nobody_answers(x):
         return x + 1
 
 
-@program(*GRADS, grad=True, **WHOLE)
+@program(*GRADS, grad=True, between=False, **WHOLE)  # an object of a subclass is a view that no graph has
 def untold(x):
     y = x.as_subclass(Untold)
     return y + 1, y, type(y.sin()) is torch.Tensor

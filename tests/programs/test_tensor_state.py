@@ -1034,6 +1034,7 @@ listed(__name__, {
     "d_hook_after_accumulation": "a hook that runs after the engine",
     "d_hook_on_node": "a hook on a node of the autograd graph",
 }, breaks=(1, 9))
+listed(__name__, {"d_data_written_after_use": "a region that writes through .data is one node"}, between=False, breaks=0)
 listed(__name__, {"new_of_tensor": "sizes are pinned"}, breaks=0)
 listed(__name__, {"device_decorated": "it raises"}, must_compile=False)
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pliant import turns
@@ -26,7 +25,7 @@ from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
 from pliant.codegen.nodes import KEEP_GRAPH, Part, node_of, refuse_spent, spend, spending
 from pliant.codegen.versions import written_slots
 from pliant.graph.leaving import GRADIENTS
-from pliant.graph.originals import gradients, is_grad_enabled
+from pliant.graph.originals import gradients, is_grad_enabled, torch
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
@@ -67,8 +66,8 @@ class Planned:
 
 
 KEEP_SOMETHING = frozenset({"MulBackward0", "DivBackward0", "CopySlices"})
-"""Nodes of eager's that keep something whatever they are of, for which no backward program asks: of `x * 2`, too, that number; of a write to a
-part, the node that it stands for."""
+"""Nodes of eager's that keep something whatever they are of, for which no backward program asks: of `x * 2`, too, that number; of a write
+to a part, the node that it stands for."""
 
 
 @dataclass(slots=True)
@@ -225,7 +224,7 @@ class AutogradRegion:
             if not self.shared[0]:
                 return lines
             under = nodes_under(self.plan.differentiable[0].grad_fn, self.plan.ends) - self.plan.ends
-            if not read and any([n.name() in KEEP_SOMETHING for n in under]):
+            if not read and any([type(n).__name__ in KEEP_SOMETHING for n in under]):
                 w.globals["_refused"] = refuse_spent  # eager has kept it, and says that it is gone
                 lines = ["if ctx.slots is None: _refused()"]
             return [*lines, "if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()"]

@@ -254,7 +254,7 @@ def test_identity_of_another_kind(monkeypatch):
 
 
 @pytest.mark.parametrize("module, name, fn", [
-    (F, "relu6", lambda x: F.relu6(x) * 2), (F, "group_norm", lambda x: F.group_norm(x.view(1, 3, 1), 1).sum()),
+    (F, "relu6", lambda x: F.relu6(x) * 2), (F, "group_norm", lambda x: F.group_norm(x.view(1, 3, 1), 1)),
     (copy, "deepcopy", lambda x: copy.deepcopy(x) * 2),
 ])  # fmt: skip
 def test_a_name_of_a_module_that_comes_of_its_getattr(module, name, fn, monkeypatch):
@@ -266,4 +266,4 @@ def test_a_name_of_a_module_that_comes_of_its_getattr(module, name, fn, monkeypa
             if gone:
                 m.delattr(module, name)
                 m.setattr(module, "__getattr__", lambda asked: own, raising=False)
-            assert run(t(3)).tolist() == fn(t(3)).tolist()
+            torch.testing.assert_close(run(t(3)), fn(t(3)))

@@ -25,8 +25,11 @@ from pliant.codegen.graph_wrapper import around, key_of
 from pliant.codegen.region import compile_region
 from pliant.codegen.variants import Backend, Variants
 from pliant.config import DEFAULT_BACKEND
-from pliant.graph.traced import TracedTensor
+from pliant.graph.data_errors import of_others
+from pliant.graph.originals import is_grad_enabled
+from pliant.graph.traced import LEAF, NO_DERIVATIVE, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
+from pliant.lower.sections import nodes_under
 
 Compiler = Callable[..., Executable]
 """`(trace, inputs, outputs, *, name) -> Executable`, as `codegen.region.compile_region`."""
@@ -99,6 +102,8 @@ def from_callable(backend: Backend) -> Compiler:
     def compiler(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region") -> Executable:
         flat = liveness.leaves(outputs)
         given = {key_of(t): i for i, t in enumerate(inputs)}
+        if is_grad_enabled():
+            refuse_gradients(trace, flat, given, name, backend is run_module)
         live = list({key_of(v): v for v in flat if is_computed(v, given)}.values())
         graph = handed(trace, inputs, live, name)
         verify(graph)
@@ -111,6 +116,25 @@ def from_callable(backend: Backend) -> Compiler:
         return around(graph, variants, inputs, flat, given, name)
 
     return compiler
+
+
+def refuse_gradients(trace: Any, outputs: list[Any], given: dict[Any, int], name: str, runs: bool) -> None:
+    """Raises Reconsider for gradients that would be lost: those of a custom operator with a derivative of its own, which PyTorch's code for
+    it has called with gradients off; and, where somebody else's compiler differentiates (not `runs`), of what comes of no input."""
+    for op in trace.ops:
+        if not op.grad and of_others(op.target) and any([t.requires_grad for t in liveness.op_outputs(op)]):
+            raise Reconsider(name, "an operator whose derivative is the program's", NO_DERIVATIVE + op.target._schema.name)
+    ours = {trace.leaves.get(t.vid, t).vid for t in trace.inputs}
+    for t in liveness.tensors_of(outputs) if not runs else ():
+        if key_of(t) in given or not t.requires_grad or t.constant is not None:
+            continue
+        try:
+            under = nodes_under(t.grad_fn)
+        except Untraceable:  # autograd would make the history of a view anew: of a base that was written
+            continue
+        begins = {n.variable.vid for n in under if hasattr(n, "variable")} if under else {t.vid}
+        if begins.isdisjoint(ours):
+            raise Reconsider(name, "an output has gradients that do not come from any input", LEAF)
 
 
 def is_computed(value: Any, given: dict[Any, int]) -> bool:

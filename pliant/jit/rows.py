@@ -576,7 +576,7 @@ ROWS: dict[type, Row] = {
             torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, types.ModuleType, types.CodeType,
             types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
             torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops, torch._C.FunctionSchema,
-            torch._C.Argument, torch.Generator,
+            torch._C.Argument, torch.Generator, torch._C._TorchFunctionState,
             functools._lru_cache_wrapper, *set(IMMUTABLE).difference(immutable_rows.ROWS),
         ),
         CONSTANT,

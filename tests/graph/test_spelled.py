@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from pliant.graph import decompositions, layout
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, Untraceable
 from tests.graph.harness import Captured, describe_all
 
 F = torch.nn.functional
@@ -118,7 +119,8 @@ def test_the_same_operators(fn, args, kwargs, dynamic):
 def test_what_is_left_to_pytorch_leaves_no_trace(fn, args, kwargs):
     def ours(*args, **kwargs):
         trace = args[0].trace
-        assert decompositions.spell(fn, args, kwargs, trace) is NotImplemented
+        with contextlib.suppress(Untraceable):  # what PyTorch may refuse
+            assert decompositions.spell(fn, args, kwargs, trace) is NotImplemented
         assert not trace.ops
 
     with torch.no_grad():

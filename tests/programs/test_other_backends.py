@@ -18,8 +18,9 @@ import pliant
 from tests.helpers import interpreted
 from tests.programs.registry import KNOWN, REGISTRY, Case
 
-NOT_AS_EAGER = ("BatchNorm", "_node")
-"""Of `aot_eager`: it writes running statistics back with a copy, which versions tell, and its nodes of autograd have names of their own."""
+NOT_AS_EAGER = ("BatchNorm", "_node", "packed_through_layers")
+"""Of `aot_eager`: it writes running statistics back with a copy, which versions tell, its nodes of autograd have names of their own, and of
+packed sequences its shape functions ask for numbers that nobody knows."""
 EVERY = {"interpreted": (interpreted, 12), "aot_eager": ("aot_eager", 40)}
 
 
@@ -50,3 +51,14 @@ def test_program(case, backend):
 def test_what_nobody_reads_of_an_input_that_nobody_reads(backend):
     target = pliant.compile(lambda x: x.shape == x.T.shape, backend=backend)
     assert [target(torch.ones(3, n)) for n in (4, 3, 5)] == [False, True, False]
+
+
+@pytest.mark.parametrize("module, name, backend", [
+    ("test_torch_features_operators", "custom_backward", "interpreted"), ("test_torch_features_numeric", "windows_of_a_number", "aot_eager"),
+    ("test_subclasses", "switched_off", "interpreted"),
+])  # fmt: skip
+def test_what_others_would_lose(module, name, backend):
+    """Gradients of an operator with a derivative of its own, and of a leaf that is made inside; a manager that is on at a graph break."""
+    importlib.import_module(f"tests.programs.{module}")
+    case = next(c for cases in REGISTRY.values() for c in cases if c.name == name and c.fn.__module__.endswith(module))
+    case.run_through(EVERY[backend][0])

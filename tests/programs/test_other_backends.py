@@ -54,8 +54,8 @@ def test_what_nobody_reads_of_an_input_that_nobody_reads(backend):
 
 
 @pytest.mark.parametrize("module, name, backend", [
-    ("test_torch_features_operators", "custom_backward", "interpreted"), ("test_torch_features_numeric", "windows_of_a_number", "aot_eager"),
-    ("test_subclasses", "switched_off", "interpreted"),
+    ("test_torch_features_operators", "custom_backward", "interpreted"), ("test_subclasses", "switched_off", "interpreted"),
+    ("test_torch_features_numeric", "windows_of_a_number", "aot_eager"),
 ])  # fmt: skip
 def test_what_others_would_lose(module, name, backend):
     """Gradients of an operator with a derivative of its own, and of a leaf that is made inside; a manager that is on at a graph break."""

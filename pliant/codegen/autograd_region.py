@@ -223,7 +223,7 @@ class AutogradRegion:
             w.globals["_keep"] = KEEP_GRAPH  # each is freed behind its last reader
             if not self.shared[0]:
                 return lines
-            under = nodes_under(self.plan.differentiable[0].grad_fn, self.plan.ends) - self.plan.ends
+            under = nodes_under([self.plan.differentiable[0].grad_fn], self.plan.ends) - self.plan.ends
             if not read and any([type(n).__name__ in KEEP_SOMETHING for n in under]):
                 w.globals["_refused"] = refuse_spent  # eager has kept it, and says that it is gone
                 lines = ["if ctx.slots is None: _refused()"]

@@ -129,7 +129,7 @@ def refuse_gradients(trace: Any, outputs: list[Any], given: dict[Any, int], name
         if key_of(t) in given or not t.requires_grad or t.constant is not None:
             continue
         try:
-            under = nodes_under(t.grad_fn)
+            under = nodes_under([t.grad_fn])
         except Untraceable:  # autograd would make the history of a view anew: of a base that was written
             continue
         begins = {n.variable.vid for n in under if hasattr(n, "variable")} if under else {t.vid}

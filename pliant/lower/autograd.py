@@ -121,7 +121,7 @@ class Plan:
     def went_backward(self) -> bool:
         """Was `backward()` captured, so that the history of every head has been freed? `Reconsider` if only that of some has."""
         freed = self.trace.freed
-        through = [bool(freed & nodes_under(h.grad_fn, self.ends) - self.ends) for h in self.differentiable] if freed else []
+        through = [bool(freed & nodes_under([h.grad_fn], self.ends) - self.ends) for h in self.differentiable] if freed else []
         if any(through) and (self.section is not None or not all(through)):
             raise Reconsider(self.name, "backward() has gone through a part of what the outputs depend on", "backward")
         return any(through)
@@ -137,7 +137,7 @@ class Plan:
     def from_inputs(self) -> bool:
         """Whether the node of every head has edges: its history begins at an input, among others, or all are one node, which has all."""
         begins, heads = {self.leaf(t).vid for t in self.wanted}, self.differentiable
-        under = [nodes_under(h.grad_fn, self.ends) for h in heads]
+        under = [nodes_under([h.grad_fn], self.ends) for h in heads]
         begun = [any([n in self.ends or hasattr(n, "variable") and n.variable.vid in begins for n in nodes]) for nodes in under]
         return all(begun) or not any(begun) and len(together(heads, sharing(heads, self.ends), self.ends)) == 1
 
@@ -344,7 +344,7 @@ def together(heads: list[Any], shared: list[int], ends: Set[Any]) -> list[tuple[
         return [(True,) * len(heads)]
     begins: dict[int, set[Any]] = {}
     for at, h in zip(own, heads, strict=True):
-        begins.setdefault(at, set()).update(n for n in nodes_under(h.grad_fn, ends) if n in ends or not n.next_functions)
+        begins.setdefault(at, set()).update(n for n in nodes_under([h.grad_fn], ends) if n in ends or not n.next_functions)
     parts: dict[frozenset[Any], list[bool]] = {}
     for i, at in enumerate(own):
         parts.setdefault(frozenset(begins[at]), [False] * len(heads))[i] = True

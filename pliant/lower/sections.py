@@ -9,7 +9,7 @@ section like any other; its gradients are asked of the tape of the capture, whos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -53,11 +53,14 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     seen = {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
     if len(seen) < 2 or not may_cut(trace):
         return []
+    parents = parents_among(list(seen.values()), trace.ops, slots)
+    if not parents:
+        return []
     ops = can_run(trace, inputs)
-    spans = places(ops, slots, list(seen.values()))
-    live = liveness.live_ops(trace.ops, [*outputs, *(c.expr for c in trace.scope.asserts)], trace.inputs) if spans else []
+    live = liveness.live_ops(trace.ops, [*outputs, *(c.expr for c in trace.scope.asserts)], trace.inputs)
     if not {id(op) for op in live} <= {id(op) for op in ops}:
         return []
+    spans = places(ops, parents)
     for cuts in dict.fromkeys((late(spans), early(spans))) if spans else ():
         bounds = [0, *cuts, len(ops)]
         found = divided(trace, inputs, outputs, [ops[i:j] for i, j in zip(bounds, bounds[1:])])
@@ -89,34 +92,35 @@ def can_run(trace: Any, inputs: list[Any]) -> list[Any]:
     return out
 
 
-def places(ops: list[Any], slots: set[int], seen: list[TracedTensor]) -> list[tuple[int, int]]:
-    """Where to cut: of each result that others come from, (behind which operation at the earliest, before which one at the latest)."""
+def parents_among(seen: list[TracedTensor], ops: list[Any], slots: set[int]) -> list[TracedTensor]:
+    """Those of these results that others come from, by more than a view of them."""
     steps = views.output_steps(ops, seen)
     try:
         roots = {r.vid: r for r in (views.root(t, steps) for t in seen) if r.vid not in slots}
         if any([t.grad_fn is None for t in (*seen, *roots.values())]):
             return []  # a leaf that was made here
-        edges = edges_under([r.grad_fn for r in roots.values()])
-        parents = {t.vid for t in seen if (t.grad_fn, t.output_nr) in edges}
+        edges = {edge for node in nodes_under([r.grad_fn for r in roots.values()]) for edge in node.next_functions}
+        return [t for t in seen if (t.grad_fn, t.output_nr) in edges]
     except (Untraceable, RuntimeError):  # autograd would make the history of a view anew
         return []
-    memory: dict[int, list[int]] = {}
-    for t in seen:
-        if t.vid in parents:
-            memory.setdefault(t.storage_id, []).append(t.vid)
+
+
+def places(ops: list[Any], parents: list[TracedTensor]) -> list[tuple[int, int]]:
+    """Where to cut: of each of `parents`, (behind which operation at the earliest, before which one at the latest)."""
+    vids = {t.vid for t in parents}
     made: dict[int, int] = {}
     used: dict[int, int] = {}
     for i, op in enumerate(ops):
-        kept = op.target is views.DETACH  # nodes keep their results so
         for t in liveness.op_inputs(op):
-            if t.vid in parents and kept:
-                made[t.vid] = max(made.get(t.vid, i), i) if t.vid not in used else made[t.vid]
-            elif t.vid in parents:
-                used.setdefault(t.vid, i)
-        written = [vid for t in liveness.written(op) if t.requires_grad for vid in memory.get(t.storage_id, ())]
-        for vid in (*written, *(t.vid for t in liveness.op_outputs(op) if t.vid in parents)):
-            made[vid] = i
-            used.pop(vid, None)
+            if t.vid in vids and t.vid not in used:
+                # nodes keep their results as `detach` gives them: that is no use of them, and belongs to who has made them
+                (made if op.target is views.DETACH else used)[t.vid] = i
+        memory = {t.storage_id for t in liveness.written(op) if t.requires_grad}
+        outs = {t.vid for t in liveness.op_outputs(op)}
+        for t in parents if memory or not vids.isdisjoint(outs) else ():
+            if t.vid in outs or t.storage_id in memory:
+                made[t.vid] = i
+                used.pop(t.vid, None)
     return [(made[vid], i) for vid, i in used.items() if vid in made]
 
 
@@ -136,19 +140,6 @@ def early(spans: list[tuple[int, int]]) -> tuple[int, ...]:
         if not (cuts and cuts[-1] <= last):
             cuts.append(first + 1)
     return tuple(reversed(cuts))
-
-
-def edges_under(nodes: list[Any]) -> set[tuple[Any, int]]:
-    """The edges of the autograd graph below these nodes, as (node, number of its result)."""
-    edges: set[tuple[Any, int]] = set()
-    seen, todo = set(nodes), list(nodes)
-    while todo:
-        for edge in todo.pop().next_functions:
-            edges.add(edge)
-            if edge[0] is not None and edge[0] not in seen:
-                seen.add(edge[0])
-                todo.append(edge[0])
-    return edges
 
 
 def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[Any]]) -> list[Section]:
@@ -174,6 +165,7 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
     wants = [needs(Block(*block), trace.scope.simplify) for block in zip(parts, asserts, lasts, strict=True)]
     wants = [(tensors, {n: e for n, e in symbols.items() if n in binder}) for tensors, symbols in wants]  # the others are equal to some
     finals = {t.vid: t for t in liveness.tensors_of(outputs)}
+    rewritten = [{t.storage_id for op in ops for t in liveness.written(op) if t.requires_grad} for ops in parts]  # it has another history
     made: list[Section] = []
     if any([vid not in maker for tensors, _ in wants for vid in tensors]):
         return []
@@ -181,7 +173,8 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
         if any([binder[name] > k for name in symbols]) or any([maker[vid] > k for vid in tensors]):
             return []
         crossing = [t for t in tensors.values() if maker[t.vid] >= 0 and t.requires_grad and t.grad_fn is not None]
-        if any([written_with_gradients(ops, crossing) for ops in parts[k:]]):
+        memory = {t.storage_id for t in crossing}
+        if not all(map(memory.isdisjoint, rewritten[k:])):
             return []
         later_t = {vid: t for w, _ in wants[k + 1 :] for vid, t in w.items() if maker[vid] == k}
         later_s = {name: s for _, w in wants[k + 1 :] for name, s in w.items() if name not in known and binder[name] == k}
@@ -209,12 +202,6 @@ def symbols_of_inputs(inputs: list[Any]) -> set[str]:
     return names
 
 
-def written_with_gradients(ops: list[Any], crossing: Sequence[TracedTensor]) -> bool:
-    """Whether one of these operations gives what has crossed another history."""
-    memory = {t.storage_id for t in crossing}
-    return any([t.requires_grad and t.storage_id in memory for op in ops for t in liveness.written(op)])
-
-
 @contextmanager
 def ending(crossing: Sequence[TracedTensor]) -> Iterator[None]:
     """While inside, gradients go no further than to these tensors: nothing arrives at the nodes that have made them.
@@ -224,7 +211,7 @@ def ending(crossing: Sequence[TracedTensor]) -> Iterator[None]:
     found = ends(crossing)
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunctionSubclass():
         set_on = [(held, dict(held)) for t in crossing if (held := t._backward_hooks)]
-    functions = {n for end in found for n in nodes_under(end) if isinstance(n, PYTHONS) and n.name() != CARRY}
+    functions = {n for n in nodes_under(found) if isinstance(n, PYTHONS) and n.name() != CARRY}
     hooks = [node.register_prehook(nothing) for node in found]
     for node in functions:
         node.apply = nothing_of_many
@@ -246,11 +233,10 @@ def ends(crossing: Sequence[TracedTensor]) -> set[Any]:
     return {t.grad_fn for t in crossing}
 
 
-def nodes_under(node: Any, ends: Set[Any] = frozenset()) -> set[Any]:
-    """The nodes of the autograd graph that can be reached from `node`, not through one of `ends`; none from a leaf, which has no node."""
-    if node is None:
-        return set()
-    seen, todo = {node}, [node]
+def nodes_under(nodes: Iterable[Any], ends: Set[Any] = frozenset()) -> set[Any]:
+    """The nodes of the autograd graph that can be reached from these, not through one of `ends`. (A leaf has none: None is left out.)"""
+    todo = [n for n in nodes if n is not None]
+    seen = set(todo)
     while todo:
         for below, _ in todo.pop().next_functions:
             if below is not None and below not in seen:

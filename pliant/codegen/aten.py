@@ -31,7 +31,7 @@ from typing import Any
 
 from pliant import native, turns
 from pliant.codegen import fastops, first_check, layouts
-from pliant.codegen.effects import cannot_repeat, is_kernel, written_by
+from pliant.codegen.effects import cannot_repeat, draws, is_kernel, written_by
 from pliant.codegen.failures import DRAWN, KEPT, NEVER, Place, Places, drawn_from, place_of, remember, states
 from pliant.codegen.flow import FlowWriter, gives_views
 from pliant.codegen.versions import counted, of_results, written_slots
@@ -558,7 +558,7 @@ class Writer:
     def note_state(self, steps: list[Step]) -> None:
         """What the generators' state is before anything is drawn: should the graph raise, the frame draws anew."""
         for op, step in zip(self.ops, steps[1:], strict=True):
-            if not is_kernel(op.target) and liveness.draws(op.target):
+            if draws(op):
                 self.globals["_states"] = states
                 step.lines.insert(0, f"{DRAWN} = _states{drawn_from(self.ops)}")
                 return

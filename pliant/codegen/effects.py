@@ -36,6 +36,11 @@ def cannot_repeat(op: Any, memory: set[int]) -> bool:
     return unknown or any([t.storage_id in memory for t in written_by(op)])
 
 
+def draws(op: Any) -> bool:
+    """Whether a step of a printed program draws random numbers."""
+    return not is_kernel(op.target) and liveness.draws(op.target)
+
+
 def written_by(op: Any) -> list[TracedTensor]:
     """What a step of a printed program writes to."""
     if is_kernel(op.target):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -9,7 +10,7 @@ from typing import Any
 
 from pliant.codegen.aten import Executable, Lowering, Writer, tuple_text
 from pliant.codegen.autograd_region import Planned
-from pliant.codegen.effects import cannot_repeat, is_kernel
+from pliant.codegen.effects import cannot_repeat, draws
 from pliant.codegen.failures import DRAWN, NEVER, Places, drawn_from, remember, states
 from pliant.errors import InternalError
 from pliant.graph.traced import NoBackward, TracedTensor, Untraceable
@@ -40,13 +41,11 @@ class Region:
         self.built = False
         self.sections: list[Section] = []
         self.planned: list[Planned] = []
-        try:
+        with contextlib.suppress(Untraceable, NoBackward):
             found = sections(trace, inputs, self.flat)
             self.planned = [Planned(trace, s.inputs, s.outputs, f"{name}_part{k}", s) for k, s in enumerate(found)]
             self.sections = found
-        except (Untraceable, NoBackward):
-            self.planned = []
-        if not self.planned:
+        if not self.sections:
             self.whole()
 
     def whole(self) -> None:
@@ -79,7 +78,7 @@ class Region:
     def write_around(self, made: list[Executable]) -> Executable:
         """`region(*slots) -> outputs`: one section after the other."""
         given = [v for s in self.sections for v in s.inputs if not isinstance(v, TracedTensor)]
-        own = {name for ops in self.sections for names in liveness.binders(ops.ops).values() for name in names}
+        own = {name for s in self.sections for names in liveness.binders(s.ops).values() for name in names}
         wanted = [v for v in given if v.name not in own]
         lines: list[str] = []
         starts: list[int] = []
@@ -95,7 +94,8 @@ class Region:
             last_use = {v.vid: k for k, s in enumerate(self.sections) for v in liveness.tensors_of(s.inputs)}
             kept = {t.vid for t in liveness.tensors_of(self.flat)} | {t.vid for t in liveness.tensors_of(self.inputs)}
             for k, s in enumerate(self.sections):
-                args = ", ".join([w.names[v.vid] if isinstance(v, TracedTensor) else self.number(w, v, own) for v in s.inputs])
+                numbers = [v.name if v.name in own else w.number(v) for v in s.inputs if not isinstance(v, TracedTensor)]
+                args = ", ".join([*(w.names[t.vid] for t in liveness.tensors_of(s.inputs)), *numbers])
                 results = [w.names[v.vid] if isinstance(v, TracedTensor) else v.name for v in s.made]
                 results += [f"m{i}" for i in range(len(s.numbers))]
                 starts.append(len(lines))
@@ -111,13 +111,9 @@ class Region:
         self.remember(around, starts, lines)
         return around
 
-    def number(self, w: Writer, e: Any, own: set[str]) -> str:
-        return e.name if e.name in own else w.number(e)
-
     def noting(self, w: Writer) -> list[str]:
         """What the generators' state is, before anything but the last section draws."""
-        drawing = [op for s in self.sections[:-1] for op in s.ops if not is_kernel(op.target) and liveness.draws(op.target)]
-        if not drawing:
+        if not any([draws(op) for s in self.sections[:-1] for op in s.ops]):
             return []
         w.globals["_states"] = states
         return [f"{DRAWN} = _states{drawn_from([op for s in self.sections for op in s.ops])}"]

@@ -12,7 +12,8 @@ see in eager mode:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,14 +23,15 @@ from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, ways_out
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
-from pliant.codegen.nodes import KEEP_GRAPH, Part, node_of, refuse_spent, spend, spending
+from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
 from pliant.codegen.versions import written_slots
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled, torch
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
-from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, sharing, stand_in, together
+from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
+from pliant.lower.histories import Share, nodes, parted, reaching, sharing, together
 from pliant.lower.program import Program
 from pliant.lower.sections import Section, nodes_under
 
@@ -73,7 +75,8 @@ to a part, the node that it stands for."""
 @dataclass(slots=True)
 class Node:
     """The programs of a differentiable region. `grad_on`: the grad mode that it is entered in; `heads`: how many results have
-    gradients; `results`: of how many."""
+    gradients; `results`: of how many; `later`: what it becomes for inputs with a history or a hook; `shared`: the heads that have saved
+    tensors in common, for each result."""
 
     name: str
     forward: Executable
@@ -83,6 +86,8 @@ class Node:
     grad_on: bool
     heads: int
     results: int
+    later: Later
+    shared: tuple[int | None, ...]
 
     def executable(self) -> Executable:
         """The region, to be called."""
@@ -94,12 +99,14 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class Traced:
     """The backward part for gradients of all heads, how the forward part is run again, which heads have saved tensors in common, and the
-    parts that are nodes of their own, each with its backward part: the same for every lowering."""
+    nodes, each with its backward part: the same for every lowering. `watch`: the inputs that `later` nodes are for."""
 
     full: Backward
     again: Again
     shared: list[int]
-    parts: list[tuple[tuple[bool, ...], Backward]]
+    parts: list[tuple[Share, Backward]]
+    watch: Set[int]
+    later: list[Share]
 
 
 class AutogradRegion:
@@ -111,7 +118,7 @@ class AutogradRegion:
         self.traced = traced
         self.name = plan.name
         self.scope = plan.trace.scope
-        self.partial: dict[tuple[bool, ...], Callable] = {}
+        self.partial: dict[tuple, Callable] = {}
 
     def build(self) -> Executable:
         """Trace the backward part, generate the three programs, make the node."""
@@ -123,30 +130,65 @@ class AutogradRegion:
         self.full, again = self.with_sizes(self.traced.full), self.traced.again
         self.twice = Twice(again.refusal, lambda: again.recipe, self.gives())
         forward = self.write_forward()
-        parts = tuple([self.write_part(mask, self.with_sizes(b)) for mask, b in self.traced.parts])
+        parts = tuple([self.write_part(share, self.with_sizes(b)) for share, b in self.traced.parts])
         results = len(self.plan.heads) + len(self.plan.exports)
-        around = self.write_around(node_of(self.name, forward.fn, parts, results))
-        return Node(self.name, forward, parts, around, self.twice, is_grad_enabled(), len(self.plan.differentiable), results).executable()
+        apply = node_of(self.name, forward.fn, parts, results)
+        watch = tuple([i for i, s in enumerate(self.plan.inputs) if isinstance(s, TracedTensor) and s.vid in self.traced.watch])
+        if watch:
+            apply = watching(watch, apply, functools.partial(self.build_later, forward.fn, results))
+        around, heads = self.write_around(apply), self.plan.differentiable
+        later = Later(watch, tuple([(self.results_of(s.mask), self.places_of(s.slots), s.through) for s in self.traced.later if watch]))
+        told = tuple(map(dict(zip((h.vid for h in heads), self.shared, strict=True)).get, (h.vid for h in self.plan.heads)))
+        return Node(self.name, forward, parts, around, self.twice, is_grad_enabled(), len(heads), results, later, told).executable()
 
     def trace(self) -> Traced:
         """Trace the backward part, as a whole and by the parts that are nodes of their own."""
-        heads = self.plan.differentiable
-        full, shared = self.plan.trace_backward((True,) * len(heads)), sharing(heads, self.plan.ends)
-        masks = together(heads, shared, self.plan.ends)
-        parts = [(mask, full if all(mask) else self.trace_partial(full, mask) or self.zeros(full, mask)) for mask in masks]
-        return Traced(full, Again(self.plan, full.reads), shared, parts)
+        plan, heads = self.plan, self.plan.differentiable
+        full, shared = plan.trace_backward((True,) * len(heads)), sharing(heads, plan.ends)
+        masks = together(heads, shared, plan.ends)
+        leaves = {plan.leaf(t).vid: t.vid for t, g in zip(plan.wanted, full.grads, strict=True) if g is not None}
+        found = reaching(heads, plan.crossing, plan.ends) if len(heads) > 1 else {}
+        reached = {leaves[vid]: bits for vid, bits in found.items() if vid in leaves}
+        apart = parted(masks, reached)
+        own = [Share(mask, None, False) for mask in masks]
+        finer = nodes(masks, reached) if apart else own
+        known = not apart.isdisjoint({*plan.trace.leaves, *(t.vid for t in plan.crossing)})
+        parts = [(share, self.traced_for(full, share)) for share in (finer if known else own)]
+        return Traced(full, Again(plan, full.reads), shared, parts, frozenset() if known else apart, finer)
 
-    def write_part(self, mask: tuple[bool, ...], b: Backward) -> Part:
+    def traced_for(self, full: Backward, share: Share) -> Backward:
+        """The backward part of a node. If that needs more than was saved or guarded, others get gradients of zero."""
+        if share.slots is None and all(share.mask):
+            return full
+        return self.trace_partial(full, share.mask, share.slots) or self.zeros(full, share.mask, share.slots)
+
+    def build_later(self, forward: Callable, results: int) -> Callable:
+        """The node, made of those for inputs with a history or hooks."""
+        assert self.traced is not None
+        with turns.compiling, _disable_current_modes():
+            parts = [self.write_part(share, self.with_sizes(self.traced_for(self.full, share))) for share in self.traced.later]
+            return node_of(self.name, forward, parts, results)
+
+    def write_part(self, share: Share, b: Backward) -> Part:
         """A node: its results, the inputs that it has edges to, its backward program."""
         twice = replace(self.twice)
-        backward = self.write_backward(b, mask, twice)
+        backward = self.write_backward(b, share, twice)
         twice.backward = backward.fn
-        reached = {t.vid for t, g in zip(self.plan.wanted, b.grads, strict=True) if g is not None}
-        if all(mask) and len(reached) in (len(self.plan.wanted), 0):
-            return Part(None, None, backward, twice)
+        reached = frozenset(t.vid for t, g in zip(self.plan.wanted, b.grads, strict=True) if g is not None)
+        if share.slots is None and all(share.mask) and len(reached) in (len(self.plan.wanted), 0):
+            return Part(None, None, False, backward, twice)
+        return Part(self.results_of(share.mask), self.places_of(reached), share.through, backward, twice)
+
+    def results_of(self, mask: tuple[bool, ...]) -> tuple[int, ...]:
+        """The places of these heads among the results."""
         own = {h.vid for h, on in zip(self.plan.differentiable, mask, strict=True) if on}
-        slots = {s.vid: i for i, s in reversed([*enumerate(self.plan.inputs)]) if isinstance(s, TracedTensor) and s.vid in reached}
-        return Part(tuple([i for i, h in enumerate(self.plan.heads) if h.vid in own]), tuple(sorted(slots.values())), backward, twice)
+        return tuple([i for i, h in enumerate(self.plan.heads) if h.vid in own])
+
+    def places_of(self, vids: Set[int] | None) -> tuple[int, ...]:
+        """The places of these inputs, once each; of all that have gradients, for None."""
+        own = {t.vid for t, g in zip(self.plan.wanted, self.full.grads, strict=True) if g is not None} if vids is None else vids
+        slots = {s.vid: i for i, s in reversed([*enumerate(self.plan.inputs)]) if isinstance(s, TracedTensor) and s.vid in own}
+        return tuple(sorted(slots.values()))
 
     def gives(self) -> tuple[int | None, ...]:
         """For each input, which of the wanted gradients is its own."""
@@ -164,10 +206,10 @@ class AutogradRegion:
             found.update((s.name, s) for s in self.scope.simplify(e).symbols() if s.name not in own)
         return replace(b, symbols=list(found.values()))
 
-    def write_backward(self, b: Backward, mask: tuple[bool, ...], twice: Twice | None = None) -> Executable:
+    def write_backward(self, b: Backward, share: Share, twice: Twice | None = None) -> Executable:
         """`backward(ctx, one gradient per result of the region) -> one gradient per slot`. `twice`: of a node's own, which the engine
         calls; the others are for gradients of some of its results."""
-        used = iter(b.tangents)
+        mask, used = share.mask, iter(b.tangents)
         arrives = {h.vid: next(used) for h, on in zip(self.plan.differentiable, mask, strict=True) if on}
         params = [f"g{i}" for i in range(len(self.plan.heads) + len(self.plan.exports))]
         sizes = [s.name for s in self.full.symbols]
@@ -175,7 +217,7 @@ class AutogradRegion:
         def preamble(w: Writer) -> list[str]:
             lines = []
             if twice is not None:
-                w.globals.update(_grad_on=is_grad_enabled, _twice=twice, _partial=self.run_partial)
+                w.globals.update(_grad_on=is_grad_enabled, _twice=twice, _partial=functools.partial(self.run_partial, share))
                 w.globals.update(_wrapped=is_wrapped, _batched=is_legacy)
                 arriving = [f"g{i}" for i, h in enumerate(self.plan.heads) if h.vid in arrives]
                 odd = " or ".join(f"({g} is not None and (_wrapped({g}) or _batched({g})))" for g in arriving)
@@ -189,7 +231,7 @@ class AutogradRegion:
                 w.names[t.vid] = f"v{t.vid}"
                 names.append(f"v{t.vid}")
             read = f"{', '.join(names)}{',' if len(names) == 1 else ''} = " if names else ""
-            lines += self.taking(w, read, mask)
+            lines += self.taking(w, read, share)
             if sizes:
                 lines.append(f"{', '.join(sizes)}{',' if len(sizes) == 1 else ''} = ctx.sizes")
                 w.learn(*sizes)
@@ -216,8 +258,9 @@ class AutogradRegion:
         writer = Writer(name, self.scope, [], b.grads, ops, checks, leading=leading, preamble=preamble, closing=closing)
         return writer.finish(True)
 
-    def taking(self, w: Writer, read: str, mask: tuple[bool, ...]) -> list[str]:
+    def taking(self, w: Writer, read: str, share: Share) -> list[str]:
         """Lines that take what was kept, refuse what was freed, and free; nothing is freed where eager keeps no tensors either."""
+        mask = share.mask
         lines = [f"{read}ctx.saved_tensors"] if read else []
         if len(mask) == 1:
             w.globals["_keep"] = KEEP_GRAPH  # each is freed behind its last reader
@@ -228,8 +271,12 @@ class AutogradRegion:
                 w.globals["_refused"] = refuse_spent  # eager has kept it, and says that it is gone
                 lines = ["if ctx.slots is None: _refused()"]
             return [*lines, "if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()"]
+        used, refused, whole = spending(self.shared, mask)
+        if share.through:
+            w.globals["_unspent"] = unspent
+            return [f"{read}_unspent(ctx, {refused}, {bool(read)})"]
         w.globals["_spend"] = spend
-        return [f"{read}_spend(ctx, {', '.join(map(str, spending(self.shared, mask)))}, {bool(read)})"]
+        return [f"{read}_spend(ctx, {used}, {refused}, {whole}, {bool(read)})"]
 
     def checks_of(self, b: Backward) -> list[Any]:
         """The assertions over symbols that only the backward part makes known."""
@@ -246,33 +293,33 @@ class AutogradRegion:
         w.globals["_restride"] = restride
         return [*w.take_pending(), f"if {name}.stride() != {strides}: {name} = _restride({name}, {sizes}, {strides})"]
 
-    def run_partial(self, ctx: Any, shared: tuple, *grads: Any) -> tuple:
-        """The backward program for gradients of which some are None: eager leaves what only those reach at None."""
+    def run_partial(self, share: Share, ctx: Any, shared: tuple, *grads: Any) -> tuple:
+        """The backward program of a node for gradients of which some are None: eager leaves what only those reach at None."""
         mask = tuple(grads[i] is not None for i, h in enumerate(self.plan.heads) if h.vid in self.plan.differentiable_vids)
         if not any(mask):
             return (None,) * len(self.plan.inputs)
-        fn = self.partial.get(mask)
+        key = mask, share.slots, share.through
+        fn = self.partial.get(key)
         if fn is None:
             with turns.compiling:  # the background may be lowering this very region
-                fn = self.partial.get(mask) or self.partial.setdefault(mask, self.build_partial(mask))
+                fn = self.partial.get(key) or self.partial.setdefault(key, self.build_partial(replace(share, mask=mask)))
         return fn(ctx, *grads)
 
-    def build_partial(self, mask: tuple[bool, ...]) -> Callable:
-        """Trace the backward part for `mask`. If that needs more than was saved or guarded, fall back to gradients of zero."""
+    def build_partial(self, share: Share) -> Callable:
+        """Trace the backward part for some heads of a node."""
         with _disable_current_modes():
-            b = self.trace_partial(self.full, mask) or self.zeros(self.full, mask)
-        return self.write_backward(self.with_sizes(b), mask).fn
+            return self.write_backward(self.with_sizes(self.traced_for(self.full, share)), share).fn
 
-    def trace_partial(self, full: Backward, mask: tuple[bool, ...]) -> Backward | None:
+    def trace_partial(self, full: Backward, mask: tuple[bool, ...], only: Set[int] | None) -> Backward | None:
         """The backward part for `mask`. None if that needs more than what `full` reads, which is saved, or more than what is guarded."""
         scope = self.scope
         guards, asserts = len(scope.guards), len(scope.asserts)
-        b = self.plan.trace_backward(mask)
+        b = self.plan.trace_backward(mask, only)
         kept, known = {t.vid for t in full.reads}, {s.name for s in self.with_sizes(full).symbols}
         enough = all(t.vid in kept for t in b.reads) and all(s.name in known for s in self.with_sizes(b).symbols)
         return b if enough and len(scope.guards) == guards and len(scope.asserts) == asserts else None
 
-    def zeros(self, full: Backward, mask: tuple[bool, ...]) -> Backward:
+    def zeros(self, full: Backward, mask: tuple[bool, ...], only: Set[int] | None) -> Backward:
         """The backward part for all heads, with gradients of zero for those that are not in `mask`."""
         zeros = [
             Op(aten.zeros.default, (t.sizes,), {"dtype": t.dtype, "device": t.device}, [t], None, None, -1)
@@ -280,7 +327,11 @@ class AutogradRegion:
             if not used
         ]
         tangents = [t for t, used in zip(full.tangents, mask, strict=True) if used]
-        return Backward(zeros + full.ops, tangents, full.grads, full.reads, full.symbols)
+        grads = [g if only is None or t.vid in only else None for t, g in zip(self.plan.wanted, full.grads, strict=True)]
+        ops = zeros + full.ops
+        if only is not None:
+            ops = liveness.live_ops(ops, grads, tangents, keep_effects=False)
+        return Backward(ops, tangents, grads, full.reads, full.symbols)
 
     def write_freed(self) -> Executable:
         """`backward()` was captured with the rest: outputs that have a history say that it is gone."""

@@ -1,9 +1,11 @@
 """The nodes that a training region puts into the autograd graph.
 
 Usually it is one: a `torch.autograd.Function` made of the forward and the backward program. But the engine calls every node below one that
-it has called, also with no gradient at all, and what was saved there is freed, or already gone. So inputs that no result comes from get no
-edge; and results that eager could send backward one after the other, because their histories have no saved tensors in common and begin at
-other inputs, get a node for each such part. All of them share what the one run of the forward program has kept.
+it has called, also with no gradient at all: hooks are called with None, and what was saved there is freed, or already gone. So inputs that
+no result comes from get no edge; and results that eager could send backward one after the other, because their histories have no saved
+tensors in common and begin at other inputs, get a node for each such part. An input that only some of the results come from hangs under a
+node above the one of all of them (`lower/histories.py`): where it has a history or a hook. All share what the one run of the forward
+program has kept.
 """
 
 from __future__ import annotations
@@ -32,19 +34,45 @@ WRITTEN = (  # PyTorch's words
 @dataclass(frozen=True, slots=True)
 class Part:
     """Results that are one node: their places among those of the forward program, and of the inputs that have gradients of them (None: all
-    are); the backward program, `backward(ctx, one gradient or None per result) -> one gradient or None per input`."""
+    are); the backward program, `backward(ctx, one gradient or None per result) -> one gradient or None per input`. `through`: it stands
+    above the node of these results, to which their gradients go on."""
 
     heads: tuple[int, ...] | None
     slots: tuple[int, ...] | None
+    through: bool
     backward: Executable
     twice: Twice
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """What a region becomes where one of the inputs `watch` (places) has a history or a hook: for each node its heads, inputs, and whether
+    it is one above another's, as in `Part`. Inputs of which that is known beforehand are not watched."""
+
+    watch: tuple[int, ...]
+    nodes: tuple[tuple[tuple[int, ...], tuple[int, ...], bool], ...]
 
 
 def node_of(name: str, forward: Callable, parts: Sequence[Part], n_results: int) -> Callable:
     """The forward program as a function whose results have a history; `n_results`: of how many results."""
     if parts[0].heads is None:
         return apply_of(name, forward, parts[0].backward.fn)
-    return functools.partial(run_parts, forward, tuple([(p.heads, p.slots, apply_of(name, enter, leaving(p, n_results))) for p in parts]))
+    made = [(p.heads, p.slots, p.through, apply_of(name, enter, leaving(p, n_results))) for p in parts]
+    return functools.partial(run_parts, forward, tuple(made))
+
+
+def watching(watch: Sequence[int], plain: Callable, make: Callable[[], Callable]) -> Callable:
+    """`plain`, or what `make` makes where one of these inputs has a history or a hook."""
+    other = functools.cache(make)
+
+    def run(*slots: Any) -> Any:
+        for i in watch:
+            t = slots[i]
+            if t.grad_fn is not None or t._backward_hooks:
+                return other()(*slots)
+        return plain(*slots)
+
+    return run
 
 
 def apply_of(name: str, forward: Callable, backward: Callable) -> Callable:
@@ -59,8 +87,9 @@ def run_parts(forward: Callable, parts: tuple, *slots: Any) -> tuple:
     shared = Shared()
     with gradients(False):
         results = list(forward(shared, *slots))
-    for heads, own, apply in parts:
-        made = apply(shared, [results[i] for i in heads], *[slots[i] for i in own])
+    for heads, own, through, apply in parts:
+        below = [results[i] for i in heads]
+        made = apply(shared, below, *(below if through else ()), *[slots[i] for i in own])
         for i, t in zip(heads, made, strict=True):
             results[i] = t
     return tuple(results)
@@ -75,7 +104,7 @@ def enter(ctx: Any, shared: Shared, results: list[torch.Tensor], *own: Any) -> t
 
 def leaving(part: Part, n_results: int) -> Callable:
     """The backward method of a part."""
-    heads, slots, backward = part.heads, part.slots, part.backward.fn
+    heads, slots, through, backward = part.heads, part.slots, part.through, part.backward.fn
     assert heads is not None and slots is not None
 
     def leave(ctx: Any, *grads: Any) -> tuple:
@@ -83,7 +112,7 @@ def leaving(part: Part, n_results: int) -> Callable:
         for i, g in zip(heads, grads, strict=True):
             given[i] = g
         found = backward(ctx.shared, *given)
-        return None, None, *[found[i] for i in slots]
+        return None, None, *(grads if through else ()), *[found[i] for i in slots]
 
     return leave
 
@@ -137,6 +166,13 @@ def spending(shared: Sequence[int], mask: Sequence[bool]) -> tuple[int, int, int
     refused = functools.reduce(int.__or__, [s for s, on in zip(shared, mask, strict=True) if on], 0)
     saving = sum(1 << i for i, s in enumerate(shared) if s)
     return used & saving, refused, saving if all(shared) else -1  # the others may be asked again and again
+
+
+def unspent(ctx: Any, refused: int, reads: bool) -> tuple:
+    """What `spend` gives, of which nothing is freed: gradients of the same heads go on to a node that does."""
+    if ctx.spent & refused or ctx.slots is None:
+        raise RuntimeError(FREED)
+    return () if not reads else ctx.saved_tensors if ctx.kept is None else unwritten(*ctx.kept)
 
 
 def spend(ctx: Any, used: int, refused: int, whole: int, reads: bool) -> tuple:

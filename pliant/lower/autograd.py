@@ -6,7 +6,6 @@ plain: the forward part also keeps what the backward part reads. `codegen/autogr
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Set
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from torch._dispatch.python import enable_python_dispatcher
 
 from pliant.graph import layout
 from pliant.graph.record import Op
-from pliant.graph.trace import engine_gradients, rebased, saves_tensors
+from pliant.graph.trace import engine_gradients, rebased
 from pliant.graph.traced import (
     DATA,
     LEAF,
@@ -34,6 +33,7 @@ from pliant.graph.traced import (
     qualified,
 )
 from pliant.lower import cse, liveness, views
+from pliant.lower.histories import begun_at, sharing, together
 from pliant.lower.sections import Section, ending, ends, nodes_under
 from pliant.symbolic import DataDependent
 
@@ -138,7 +138,7 @@ class Plan:
         """Whether the node of every head has edges: its history begins at an input, among others, or all are one node, which has all."""
         begins, heads = {self.leaf(t).vid for t in self.wanted}, self.differentiable
         under = [nodes_under([h.grad_fn], self.ends) for h in heads]
-        begun = [any([n in self.ends or hasattr(n, "variable") and n.variable.vid in begins for n in nodes]) for nodes in under]
+        begun = [any([n in self.ends or begun_at(n) in begins for n in nodes]) for nodes in under]
         return all(begun) or not any(begun) and len(together(heads, sharing(heads, self.ends), self.ends)) == 1
 
     def refuse_overlap(self) -> None:
@@ -177,20 +177,23 @@ class Plan:
         return [c for c in found if id(c) in own] + new
 
     # the backward part --------------------------------------------------------------
-    def trace_backward(self, mask: tuple[bool, ...]) -> Backward:
-        """Run the autograd engine on the tape of the capture, for the differentiable heads in `mask`."""
+    def trace_backward(self, mask: tuple[bool, ...], only: Set[int] | None = None) -> Backward:
+        """Run the autograd engine on the tape of the capture, for the differentiable heads in `mask`. `only`: of the slots whose gradients
+        are wanted, those (vids) for which this part is; the others get None."""
         trace = self.trace
         start = len(trace.ops)
+        wanted = [t for t in self.wanted if only is None or t.vid in only]
         heads = [h for h, used in zip(self.differentiable, mask, strict=True) if used]
         # eager's backward usually runs outside of autocast
         with trace.recording(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST), ending(self.crossing):
             tangents = [trace.tangent(h) for h in heads]
-            grads = self.gradients(heads, [self.leaf(t) for t in self.wanted], tangents)
+            grads = self.gradients(heads, [self.leaf(t) for t in wanted], tangents)
         if trace.n_forward is None:
             trace.n_forward = start
         same = self.same.copy()
         ops = cse.without_repetition(trace.ops[start:], [], same)
-        grads = [cse.swap(g, same.tensors) for g in grads]
+        found = {t.vid: cse.swap(g, same.tensors) for t, g in zip(wanted, grads, strict=True)}
+        grads = [found.get(t.vid) for t in self.wanted]
         return self.with_reads(Backward(liveness.live_ops(ops, grads, tangents, keep_effects=False), tangents, grads, [], []))
 
     def gradients(self, heads: list[Any], targets: list[Any], tangents: list[Any]) -> list[Any]:
@@ -303,52 +306,6 @@ def of_the_program(e: Exception) -> str | None:
     if frame.f_code is torch.autograd.function.BackwardCFunction.apply.__code__:
         return PYTHON_BACKWARD + qualified(frame.f_locals["self"]._forward_cls)
     return None if frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "pliant") else PYTHON_BACKWARD
-
-
-def sharing(heads: list[Any], ends: Set[Any]) -> list[int]:
-    """For each of the heads, as bits, those whose history, which begins at `ends`, has a node with saved tensors in common with its own."""
-    order: list[Any] = []
-    seen: set[Any] = set(ends)
-    todo = [(h.grad_fn, False) for h in heads if h.grad_fn is not None]
-    while todo:
-        node, left = todo.pop()
-        if left:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            todo.append((node, True))
-            todo += [(below, False) for below, _ in node.next_functions if below is not None]
-    above = dict.fromkeys(order, 0)
-    for i, h in enumerate(heads):
-        if h.grad_fn is not None:
-            above[h.grad_fn] |= 1 << i
-    together = set()
-    for node in reversed(order):
-        for below, _ in node.next_functions:
-            if below in above:
-                above[below] |= above[node]
-        if saves_tensors(node):
-            together.add(above[node])
-    return [functools.reduce(int.__or__, [bits for bits in together if bits >> i & 1], 0) for i in range(len(heads))]
-
-
-def together(heads: list[Any], shared: list[int], ends: Set[Any]) -> list[tuple[bool, ...]]:
-    """The heads by parts that eager could send backward one after the other, as masks: heads with saved tensors in common (`sharing`) are
-    in one part, and so are those whose histories begin at the same leaves."""
-    own = list(range(len(heads)))  # of each head, the part that it is in
-    for i, bits in enumerate(shared):
-        for j in range(i):
-            if bits >> j & 1 and own[j] != own[i]:
-                own = [own[j] if at == own[i] else at for at in own]
-    if len(set(own)) == 1:
-        return [(True,) * len(heads)]
-    begins: dict[int, set[Any]] = {}
-    for at, h in zip(own, heads, strict=True):
-        begins.setdefault(at, set()).update(n for n in nodes_under([h.grad_fn], ends) if n in ends or not n.next_functions)
-    parts: dict[frozenset[Any], list[bool]] = {}
-    for i, at in enumerate(own):
-        parts.setdefault(frozenset(begins[at]), [False] * len(heads))[i] = True
-    return [tuple(mask) for mask in parts.values()]
 
 
 def stand_in(t: TracedTensor) -> TracedTensor:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import functools
 import marshal
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from pliant.codegen.aten import Executable
+from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import FREED, Number, Recipe, Slot, Step, Twice, Value, versions
-from pliant.codegen.nodes import spend, spending
+from pliant.codegen.nodes import Part, spend, spending, unspent
+from pliant.graph.originals import is_grad_enabled
 from pliant.jit.persist.guards import Weakly
 from pliant.jit.persist.names import Writer
 from pliant.jit.persist.tensors import decode_tensor, encode_tensor
@@ -79,11 +83,13 @@ class Later:
 
 
 class Partial:
-    """The backward part where some result got no gradient: what only such results depend on gets none, as in eager mode."""
+    """The backward part where some result got no gradient: what only such results depend on gets none, as in eager mode. `through`: it
+    stands above another node, which frees what was kept."""
 
-    def __init__(self, twice: Twice, heads: int) -> None:
+    def __init__(self, twice: Twice, heads: int, through: bool) -> None:
         self.twice = twice
         self.heads = heads
+        self.through = through
 
     def __call__(self, ctx: Any, shared: tuple, *grads: Any) -> tuple:
         if self.heads == 1:
@@ -95,6 +101,31 @@ class Partial:
             raise RuntimeError("an input of this compiled region was written before its gradients were computed from it again")
         recipe = self.twice.recipe()
         heads = [(s, g is not None) for s, g in zip(shared, grads) if s is not None]
-        told = spending([s for s, _ in heads], [on for _, on in heads])
-        found = recipe.gradients(slots, spend(ctx, *told, bool(recipe.taken)), grads)
+        used, refused, whole = spending([s for s, _ in heads], [on for _, on in heads])
+        reads = bool(recipe.taken)
+        saved = unspent(ctx, refused, reads) if self.through else spend(ctx, used, refused, whole, reads)
+        found = recipe.gradients(slots, saved, grads)
         return tuple(None if i is None or found[i] is None else found[i].detach() for i in self.twice.gives)
+
+
+def parts_of(twice: Twice, nodes: tuple, shared: tuple[int | None, ...]) -> list[Part]:
+    """The nodes of a region for inputs with a history or hooks, which nobody has compiled."""
+    return [Part(heads, slots, through, Executable(Uncompiled(twice, shared, through), "", 0), twice) for heads, slots, through in nodes]
+
+
+class Uncompiled:
+    """The backward part of one of these nodes."""
+
+    def __init__(self, twice: Twice, shared: tuple[int | None, ...], through: bool) -> None:
+        self.shared = shared
+        self.partial = Partial(twice, len(shared), through)
+        self.twice = replace(twice, backward=self.once)
+
+    def once(self, ctx: Any, *grads: Any) -> tuple:
+        return self.partial(ctx, self.shared, *grads)
+
+    def __call__(self, ctx: Any, *grads: Any) -> tuple:
+        if not any([g is not None for g in grads]):
+            return (None,) * len(self.twice.gives)
+        odd = any([g is not None and (is_wrapped(g) or is_legacy(g)) for g in grads])
+        return self.twice(ctx, *grads) if odd or is_grad_enabled() else self.once(ctx, *grads)

@@ -24,7 +24,7 @@ from pliant.codegen.autograd_region import Node
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import Twice
 from pliant.codegen.failures import PLACES, Place, Places, remember
-from pliant.codegen.nodes import Part, node_of
+from pliant.codegen.nodes import Later, Part, node_of, watching
 from pliant.codegen.region import Chain
 from pliant.jit.branches import Branch
 from pliant.jit.emit import Emitted, Failing
@@ -215,24 +215,29 @@ def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
         raise NotPortable(f"several results have gradients, and {refusal}")
     recipe = None if refusal else gradients.encode_recipe(node.twice.recipe(), table)
     given = frozenset(("_twice", "_partial", *ASKED))
-    parts = [(p.heads, p.slots, encode_program(p.backward, table, linker, given)) for p in node.parts]
+    parts = [(p.heads, p.slots, p.through, encode_program(p.backward, table, linker, given)) for p in node.parts]
+    later = node.later.watch, node.later.nodes, node.shared
     forward = encode_program(node.forward, table, linker, frozenset())
     around = encode_program(node.around, table, linker, frozenset(("_apply",)))
-    return node.name, forward, parts, around, refusal, recipe, node.twice.gives, node.grad_on, node.heads, node.results
+    return node.name, forward, parts, around, refusal, recipe, node.twice.gives, node.grad_on, node.heads, node.results, later
 
 
 def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Executable:
-    name, forward, parts, around, refusal, recipe, gives, grad_on, heads, results = data
+    name, forward, parts, around, refusal, recipe, gives, grad_on, heads, results, (watch, nodes, shared) = data
     twice = Twice(refusal, gradients.Later(recipe, objects), gives)
     first = decode_program(forward, objects, modules, {})
     made = []
-    for own, slots, backward in parts:
+    for own, slots, through, backward in parts:
         again = replace(twice)
-        given = {"_twice": again, "_partial": gradients.Partial(twice, heads), **ASKED}
-        made.append(Part(own, slots, decode_program(backward, objects, modules, given), again))
+        given = {"_twice": again, "_partial": gradients.Partial(twice, heads, through), **ASKED}
+        made.append(Part(own, slots, through, decode_program(backward, objects, modules, given), again))
         again.backward = made[-1].backward.fn
-    whole = decode_program(around, objects, modules, {"_apply": node_of(name, first.fn, made, results)})
-    return Node(name, first, tuple(made), whole, twice, grad_on, heads, results).executable()
+    apply = node_of(name, first.fn, made, results)
+    if watch:
+        apply = watching(watch, apply, lambda: node_of(name, first.fn, gradients.parts_of(twice, nodes, shared), results))
+    whole = decode_program(around, objects, modules, {"_apply": apply})
+    later = Later(watch, nodes)
+    return Node(name, first, tuple(made), whole, twice, grad_on, heads, results, later, shared).executable()
 
 
 # -- emitted functions ------------------------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
 from pliant.jit.unwinding import forgetting
 from pliant.lower import liveness
+from pliant.lower.sections import CARRY, PYTHONS, nodes_under
 
 _serial = itertools.count()
 PAD = "    "
@@ -325,7 +326,15 @@ class Emitter:
             mentioned[name] for name, source in world.symbols.items()
             if name in mentioned and (self.context.all_symbols or not (source.op in METADATA and source.base in read))
         ]  # fmt: skip
-        return tensors, symbols
+        unread = [trace.scope.symbols[name] for name, s in world.symbols.items() if name not in mentioned and s.op not in METADATA]
+        return tensors, symbols + unread if unread and self.python_behind(outputs) else symbols
+
+    def python_behind(self, outputs: list[Any]) -> bool:
+        """Whether a backward part may call code of the program's, a hook or an `autograd.Function`: nobody knows yet what that reads."""
+        heads = [t.grad_fn for t in liveness.tensors_of(outputs) if t.requires_grad]
+        if self.capture.trace.hooked or not heads:
+            return bool(heads)
+        return any([isinstance(n, PYTHONS) and n.name() != CARRY for n in nodes_under(heads)])
 
     def compile(self, text: str, line: int, zones: list[tuple[str, set[str]]], kept: tuple[str, int] | None) -> FunctionType:
         """The printed function. `zones`: what `self.zones` gives. `kept`: its parameter that holds a state, and how many items of it are

@@ -226,12 +226,12 @@ class AutogradRegion:
                 shared = dict(zip((h.vid for h in self.plan.differentiable), self.shared, strict=True))
                 told = tuple_text([str(shared.get(h.vid)) for h in self.plan.heads])
                 lines.append(f"if {missing}: return _partial(ctx, {told}, {', '.join(params)})")
-            names = []
-            for t in self.full.reads:
-                w.names[t.vid] = f"v{t.vid}"
-                names.append(f"v{t.vid}")
+            own = {t.vid for t in b.reads}
+            at = [i for i, t in enumerate(self.full.reads) if len(mask) == 1 or t.vid in own]
+            names = [f"v{self.full.reads[i].vid}" for i in at]
+            w.names.update((self.full.reads[i].vid, name) for i, name in zip(at, names, strict=True))
             read = f"{', '.join(names)}{',' if len(names) == 1 else ''} = " if names else ""
-            lines += self.taking(w, read, share)
+            lines += self.taking(w, read, share, at)
             if sizes:
                 lines.append(f"{', '.join(sizes)}{',' if len(sizes) == 1 else ''} = ctx.sizes")
                 w.learn(*sizes)
@@ -258,8 +258,9 @@ class AutogradRegion:
         writer = Writer(name, self.scope, [], b.grads, ops, checks, leading=leading, preamble=preamble, closing=closing)
         return writer.finish(True)
 
-    def taking(self, w: Writer, read: str, share: Share) -> list[str]:
-        """Lines that take what was kept, refuse what was freed, and free; nothing is freed where eager keeps no tensors either."""
+    def taking(self, w: Writer, read: str, share: Share, at: list[int]) -> list[str]:
+        """Lines that take what was kept, `at` these places, refuse what was freed, and free; nothing is freed where eager keeps no tensors
+        either."""
         mask = share.mask
         lines = [f"{read}ctx.saved_tensors"] if read else []
         if len(mask) == 1:
@@ -272,11 +273,12 @@ class AutogradRegion:
                 lines = ["if ctx.slots is None: _refused()"]
             return [*lines, "if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()"]
         used, refused, whole = spending(self.shared, mask)
+        places = tuple_text(list(map(str, at))) if self.full.reads else "None"
         if share.through:
             w.globals["_unspent"] = unspent
-            return [f"{read}_unspent(ctx, {refused}, {bool(read)})"]
+            return [f"{read}_unspent(ctx, {refused}, {places})"]
         w.globals["_spend"] = spend
-        return [f"{read}_spend(ctx, {used}, {refused}, {whole}, {bool(read)})"]
+        return [f"{read}_spend(ctx, {used}, {refused}, {whole}, {places})"]
 
     def checks_of(self, b: Backward) -> list[Any]:
         """The assertions over symbols that only the backward part makes known."""

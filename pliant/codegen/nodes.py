@@ -134,7 +134,7 @@ class Shared:
         """What was kept. Raises RuntimeError if it is gone, or was written."""
         if self.slots is None:
             raise RuntimeError(FREED)
-        return unwritten(self.held, self.then)
+        return unwritten(self.held, self.then, range(len(self.held)))
 
     def maybe_clear_saved_tensors(self) -> None:
         """Forget them."""
@@ -147,12 +147,13 @@ class Shared:
         """Each part says so."""
 
 
-def unwritten(tensors: tuple[torch.Tensor, ...], then: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
-    """Raises RuntimeError if one of the tensors was written since it had that version."""
-    for t, version in zip(tensors, then, strict=True):
-        if t._version != version:
-            raise RuntimeError(WRITTEN.format(t.type(), list(t.shape), t._version, version))
-    return tensors
+def unwritten(tensors: tuple[torch.Tensor, ...], then: tuple[int, ...], at: Sequence[int]) -> tuple[torch.Tensor, ...]:
+    """The tensors at these places. Raises RuntimeError if one of them was written since it had that version."""
+    found = tuple([tensors[i] for i in at])
+    for t, i in zip(found, at, strict=True):
+        if t._version != then[i]:
+            raise RuntimeError(WRITTEN.format(t.type(), list(t.shape), t._version, then[i]))
+    return found
 
 
 def refuse_spent() -> None:
@@ -168,31 +169,42 @@ def spending(shared: Sequence[int], mask: Sequence[bool]) -> tuple[int, int, int
     return used & saving, refused, saving if all(shared) else -1  # the others may be asked again and again
 
 
-def unspent(ctx: Any, refused: int, reads: bool) -> tuple:
+def unspent(ctx: Any, refused: int, at: Sequence[int] | None) -> tuple:
     """What `spend` gives, of which nothing is freed: gradients of the same heads go on to a node that does."""
     if ctx.spent & refused or ctx.slots is None:
         raise RuntimeError(FREED)
-    return () if not reads else ctx.saved_tensors if ctx.kept is None else unwritten(*ctx.kept)
+    return kept(ctx, at)[0]
 
 
-def spend(ctx: Any, used: int, refused: int, whole: int, reads: bool) -> tuple:
-    """What the forward part kept, for gradients of the heads `used` (bits). They are refused if gradients went for the last time
-    through one of `refused`, which have saved tensors in common with these. The engine clears what the node saved behind its first call,
-    so it is held on the side while there are heads that had no gradients yet, detached: a head among them would hold its node."""
+def spend(ctx: Any, used: int, refused: int, whole: int, at: Sequence[int] | None) -> tuple:
+    """Those `at` these places of what the forward part kept (None: it keeps nothing), for gradients of the heads `used` (bits). They are
+    refused if gradients went for the last time through one of `refused`, which have saved tensors in common with these. The engine clears
+    what the node saved behind its first call, so it is held on the side while there are heads that had no gradients yet, detached: a head
+    among them would hold its node."""
     if ctx.spent & refused:
         raise RuntimeError(FREED)
-    saved = ()
-    if reads and ctx.kept is None:
-        saved = ctx.saved_tensors
-    elif reads:
-        saved = unwritten(*ctx.kept)
+    read, held = kept(ctx, at)
     if not KEEP_GRAPH():
         ctx.spent |= used
         ctx.kept = None
         if ctx.spent == whole:
             ctx.slots = None
             ctx.maybe_clear_saved_tensors()
-        elif reads:
-            held = tuple([t.detach() for t in saved])
+        elif held is not None:
             ctx.kept = held, versions(held)
-    return saved
+    return read
+
+
+def kept(ctx: Any, at: Sequence[int] | None) -> tuple[tuple, tuple | None]:
+    """Those at these places of what the forward part kept, which may not have been written since; and all of it, to be held on the side
+    where the engine clears the node's. A single node's saved tensors are checked as a whole."""
+    if at is None:
+        return (), None
+    if type(ctx) is Shared:
+        if ctx.slots is None:
+            raise RuntimeError(FREED)
+        return unwritten(ctx.held, ctx.then, at), None
+    if ctx.kept is None:
+        saved = ctx.saved_tensors
+        return tuple([saved[i] for i in at]), tuple([t.detach() for t in saved])
+    return unwritten(*ctx.kept, at), ctx.kept[0]

@@ -207,3 +207,39 @@ def test_one_node_where_nothing_hangs_below():
     assert len({t.grad_fn for t in out}) == 1
     out = compiled(x, y * 2, z)
     assert len({t.grad_fn for t in out}) == 3
+
+
+def two_losses(policy, critic, temperature, x):
+    actions = policy(x).tanh()
+    value = critic(actions)
+    return (temperature.exp().detach() * actions.sum(1) - value[:, 0]).mean(), (temperature * actions.detach().sum(1)).mean()
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+def test_a_step_between_two_losses(backend):
+    """The parameters of the first are written before the second goes backward, which has not saved them."""
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        policy, critic, temperature = torch.nn.Linear(4, 3), torch.nn.Linear(3, 1), torch.zeros(1, requires_grad=True)
+        losses = pliant.compile(two_losses, backend=backend, background=False) if compiled else two_losses
+        optimizer = torch.optim.SGD(policy.parameters(), 0.1)
+        for n in (3, 5, 4):
+            first, second = losses(policy, critic, temperature, torch.rand(n, 4))
+            first.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            second.backward()
+        found.append([temperature.grad, *(p.detach() for p in policy.parameters())])
+    same(*found)
+
+
+def test_a_written_parameter_that_a_loss_has_saved_is_refused():
+    policy, critic, temperature = torch.nn.Linear(4, 3), torch.nn.Linear(3, 1), torch.zeros(1, requires_grad=True)
+    losses = pliant.compile(two_losses, background=False)
+    first, second = losses(policy, critic, temperature, torch.rand(3, 4))
+    with torch.no_grad():
+        critic.weight.add_(1)
+    second.backward()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        first.backward()

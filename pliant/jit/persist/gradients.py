@@ -102,8 +102,8 @@ class Partial:
         recipe = self.twice.recipe()
         heads = [(s, g is not None) for s, g in zip(shared, grads) if s is not None]
         used, refused, whole = spending([s for s, _ in heads], [on for _, on in heads])
-        reads = bool(recipe.taken)
-        saved = unspent(ctx, refused, reads) if self.through else spend(ctx, used, refused, whole, reads)
+        at = range(len(recipe.taken)) if recipe.taken else None
+        saved = unspent(ctx, refused, at) if self.through else spend(ctx, used, refused, whole, at)
         found = recipe.gradients(slots, saved, grads)
         return tuple(None if i is None or found[i] is None else found[i].detach() for i in self.twice.gives)
 

@@ -90,8 +90,8 @@ class Dependences:
         """What `op` uses, and what it finds."""
         if self.binders:
             read = liveness.op_inputs(op)
-            sizes = [liveness.number(s) for t in (*read, *liveness.op_outputs(op)) for s in t.sizes if type(s) is not int]
-            self.needs(step, [*liveness.op_numbers(op), *sizes])
+            layout = [liveness.number(s) for t in (*read, *liveness.op_outputs(op)) for s in (*t.sizes, *t.strides, t.offset) if type(s) is not int]
+            self.needs(step, [*liveness.op_numbers(op), *layout])
         for b in op.binds:
             name = liveness.number(b.symbol).name
             if name not in self.binders:

@@ -68,3 +68,29 @@ def test_a_kernel_that_reaches_over_others_makes_no_cycle(rounds):
     args = torch.rand(5), torch.rand(5)
     for got, want in zip(pliant.compile(fn, backend="native", strict=True)(*args), fn(*args), strict=True):
         torch.testing.assert_close(got, want)
+
+
+def scalars(x, table, places):
+    for k, at in enumerate(places):
+        after = table[places[k + 1]] if k + 1 < len(places) else torch.ones(())
+        x = x * table[at] + ((1 - after) / (1 - table[at])).sqrt() * torch.rand_like(x)
+    return x
+
+
+def columns(x, table, places):
+    for at in places:
+        x = x + (table[: int(at)] * 2).sum() * torch.rand_like(x)
+    return x
+
+
+@pytest.mark.parametrize("fn", [scalars, columns], ids=lambda f: f.__name__)
+def test_a_kernel_waits_for_the_numbers_that_place_its_operands(fn):
+    """Readers of one table at places that are read one after the other, with random numbers between them."""
+    table, places = torch.linspace(0.9, 0.1, 20), torch.tensor([3, 7, 12])
+    compiled = pliant.compile(fn, backend="native", strict=True)
+    for n in (2, 3, 5):
+        x = torch.rand(n, 4)
+        torch.manual_seed(0)
+        want = fn(x, table, places)
+        torch.manual_seed(0)
+        torch.testing.assert_close(compiled(x, table, places), want)

@@ -171,7 +171,7 @@ def linspace(
     """PyTorch's operator wants a plain number of steps, in its schema alone."""
     if type(steps) is not torch.SymInt or not free(trace) or requires_grad or not {type(start), type(end)} <= NUMBERS:
         return NotImplemented
-    if layout not in (None, torch.strided):
+    if layout not in (None, torch.strided) or not bool(steps >= 0):
         return NotImplemented
     return apply(trace, aten.linspace.default, start, end, steps, dtype=dtype, device=default_device(device))
 
@@ -186,6 +186,8 @@ def logspace(
     trace: Any, start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Any:
     if not open_number(trace, requires_grad, steps) or not {type(start), type(end)} <= NUMBERS or type(base) not in (int, float):
+        return NotImplemented
+    if not bool(steps >= 0):
         return NotImplemented
     return apply(trace, aten.logspace.default, start, end, steps, float(base), dtype=dtype, device=default_device(device))
 

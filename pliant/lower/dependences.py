@@ -90,7 +90,8 @@ class Dependences:
         """What `op` uses, and what it finds."""
         if self.binders:
             read = liveness.op_inputs(op)
-            layout = [liveness.number(s) for t in (*read, *liveness.op_outputs(op)) for s in (*t.sizes, *t.strides, t.offset) if type(s) is not int]
+            laid_out = [(*t.sizes, *t.strides, t.offset) for t in (*read, *liveness.op_outputs(op))]
+            layout = [liveness.number(s) for numbers in laid_out for s in numbers if type(s) is not int]
             self.needs(step, [*liveness.op_numbers(op), *layout])
         for b in op.binds:
             name = liveness.number(b.symbol).name

@@ -79,6 +79,23 @@ def test_what_has_no_answer_raises_as_in_eager():
             assert said[0] == said[1]
 
 
+@pytest.mark.parametrize("backend", ["native", "aten", "eager"])
+@pytest.mark.parametrize("fn", [torch.linspace, torch.logspace], ids=lambda f: f.__name__)
+def test_a_number_of_steps_that_is_an_argument(fn, backend):
+    """Nothing says beforehand that it is not negative: that is asked, and one graph serves all that are not."""
+
+    def program(x, steps):
+        return fn(0, 2, steps)[:, None] * x
+
+    compiled = pliant.compile(program, backend=backend)
+    for steps in (3, 5, 7, 4, 9):
+        x = torch.ones(2)
+        torch.testing.assert_close(compiled(x, steps), program(x, steps))
+    assert pliant.stats()["captures"] <= 2
+    with pytest.raises(RuntimeError, match="number of steps must be non-negative"):
+        compiled(torch.ones(2), -1)
+
+
 def test_linspace_of_a_size_is_exported():
     program = pliant.export(lambda x: x * torch.linspace(0, 1, x.shape[0])[:, None], (torch.randn(3, 4),))
     for rows in (1, 2, 9):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._higher_order_ops.out_dtype import out_dtype
 
 from tests.helpers import compiled, pliant
 from tests.programs import worlds
@@ -80,6 +81,41 @@ def addition_under_a_mode():
 @world
 def interpolation():
     return lambda x: F.interpolate(x[None, None], scale_factor=float(x.shape[0])), *attribute(F, "interpolate", more(F.interpolate))
+
+
+@world
+def dtypes_of_products():
+    w = torch.ones(3, 2, dtype=torch.int8)
+    mm = torch.ops.aten.mm.default
+    return lambda x: out_dtype(mm, torch.int32, x.to(torch.int8).expand(2, 3), w), *attribute(torch.Tensor, "to", more(torch.Tensor.to))
+
+
+class Other:
+    default = torch.ops.aten.exp.default
+    cos = torch.ops.aten.cos
+
+
+@world
+def operator_in_its_namespace():
+    return lambda x: torch.ops.aten.sin.default(x), *attribute(torch.ops.aten, "sin", Other)
+
+
+@world
+def overload_of_an_operator():
+    return lambda x: torch.ops.aten.erf.default(x), *attribute(torch.ops.aten.erf, "default", Other.default)
+
+
+@world
+def namespace_of_operators():
+    return lambda x: torch.ops.prims.cos(x), *attribute(torch.ops, "prims", Other)
+
+
+@world
+def all_operators():
+    class Operators:
+        aten = Other
+
+    return lambda x: torch.ops.aten.cos(x) + 1, *attribute(torch, "ops", Operators)
 
 
 @world

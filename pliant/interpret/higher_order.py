@@ -14,7 +14,6 @@ from typing import Any
 from torch._higher_order_ops._invoke_quant import InvokeQuant, InvokeQuantTracer
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder, mark_compile_region
 from torch._higher_order_ops.map import map as torch_map
-from torch._higher_order_ops.out_dtype import ALLOWABLE_OPS, out_dtype, out_dtype_dense
 from torch._higher_order_ops.register_hook import RegisterHookOp
 from torch.utils import _pytree as pytree
 
@@ -153,15 +152,6 @@ def l_register_hook(args: tuple, kw: dict) -> Any:
     hook = inline(in_torch.hook_of, (body, tuple(others)), {}) if others else body
     call(torch.Tensor.register_hook, (tensor, hook), {})
     return tensor
-
-
-@lookaside(out_dtype)
-def l_out_dtype(args: tuple, kw: dict) -> Any:
-    """What it does is Python of PyTorch's, and calls methods of tensors by their names."""
-    plain = all([type(x) is not TracedTensor or x.pytype is torch.Tensor and not x.requires_grad for x in args])
-    if kw or len(args) < 2 or args[0] not in ALLOWABLE_OPS or not plain or vm.world.levels.entered:
-        return graph_call(out_dtype, args, kw)
-    return inline(out_dtype_dense, args, {})
 
 
 @lookaside(torch.fx.traceback.annotate)

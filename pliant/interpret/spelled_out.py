@@ -11,11 +11,12 @@ from torch._higher_order_ops import wrap as wraps
 from torch._higher_order_ops.hints_wrap import HintsWrapper
 from torch._higher_order_ops.out_dtype import ALLOWABLE_OPS, OutDtypeOperator, out_dtype
 
-from pliant.graph.originals import math, torch
+from pliant.graph.originals import math, operator, torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import in_torch, process_state
 from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call, inline
 from pliant.interpret.lookasides import lookaside
+from pliant.interpret.slots import delitem
 from pliant.interpret.state import Break
 from pliant.interpret.wrappers import is_stand
 
@@ -45,6 +46,11 @@ spelled_out("take_along_dim", in_torch.take_along_dim)
 spelled_out("kron", in_torch.kron)
 spelled_out("cov", in_torch.cov)
 spelled_out("corrcoef", in_torch.corrcoef)
+
+
+@lookaside(operator.delitem)
+def l_delitem(args: tuple, kw: dict) -> None:
+    delitem(*args)
 
 
 @lookaside(out_dtype, OutDtypeOperator.__call__)

@@ -505,3 +505,52 @@ def test_a_reflected_operator_that_comes_back(monkeypatch):
     for method in (own, None, own):
         Reflected.__rmul__ = method
         assert run(t(2))[1] == fn(t(2))[1]
+
+
+class Numbers(list):
+    pass
+
+
+class Named(dict):
+    pass
+
+
+SPECIAL = {
+    "__getitem__": (lambda c: c[1], lambda k: k + 10),
+    "__len__": (lambda c: len(c), lambda: 7),
+    "__iter__": (lambda c: [*c], lambda: iter([4, 5])),
+    "__contains__": (lambda c: 99 in c, lambda k: k == 99),
+    "__setitem__": (lambda c: operator.setitem(c, 1, 4), lambda k, v: None),
+    "__delitem__": (lambda c: operator.delitem(c, 1), lambda k: None),
+}
+HOLDERS = {
+    "static method": staticmethod,
+    "class method": lambda fn: classmethod(lambda cls, *args: fn(*args)),
+    "property": lambda fn: property(lambda self: fn),
+    "partial": functools.partial,
+    "a static method that fits none": lambda fn: staticmethod(lambda self, *args: fn(*args)),
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+@pytest.mark.parametrize("name", SPECIAL)
+@pytest.mark.parametrize("kind", [Numbers, Named])
+def test_special_methods_of_containers_that_are_no_functions(kind, name, holder, monkeypatch):
+    read, answer = SPECIAL[name]
+
+    def program(x, c):
+        try:
+            return x + 1, read(c), list(c)
+        except TypeError as e:
+            return type(e)
+
+    def fresh():
+        return kind([1, 2, 3]) if kind is Numbers else kind({1: 2, 3: 4})
+
+    run = compiled(program)
+    x = torch.ones(2)
+    assert repr(run(x, fresh())) == repr(program(x, fresh()))
+    monkeypatch.setattr(kind, name, HOLDERS[holder](answer), raising=False)
+    assert repr(run(x, fresh())) == repr(program(x, fresh()))
+    monkeypatch.undo()
+    assert repr(run(x, fresh())) == repr(program(x, fresh()))

@@ -211,7 +211,7 @@ def out_dtype(op: Any, output_dtype: Any, *args: Any) -> Any:
             promoted = torch.promote_types(promoted, a.dtype)
         elif not isinstance(a, int):
             raise Refused
-    return op(*[a.to(dtype=promoted) if isinstance(a, torch.Tensor) else a for a in args]).to(dtype=output_dtype)
+    return op(*[a.to(promoted) if isinstance(a, torch.Tensor) else a for a in args]).to(output_dtype)
 
 
 # -- backward hooks of modules -------------------------------------------------------------------------------------------

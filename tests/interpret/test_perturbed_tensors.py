@@ -653,3 +653,26 @@ def test_rules_that_are_no_static_methods(name, rule, monkeypatch):
             if replaced:
                 m.setattr(Ruled, name, rule)
             assert outcome(run, t(3)) == outcome(fn, t(3))
+
+
+class Unanswered(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return NotImplemented if func is torch.sub else super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("holder", [property, staticmethod, functools.partial, classmethod])
+def test_class_methods_that_hold_no_functions(holder, monkeypatch):
+    def program(x):
+        try:
+            return torch.sub(x.as_subclass(Unanswered), 1), x * 2
+        except TypeError:
+            return x + 1
+
+    run, x = compiled(program), t(3)
+    assert outcome(run, x) == outcome(program, x)
+    monkeypatch.setattr(Unanswered, "__torch_function__", classmethod(holder(Unanswered.__dict__["__torch_function__"].__func__)))
+    assert outcome(run, x) == outcome(program, x)
+    inside = x.as_subclass(Unanswered)
+    later = lambda v: v - 1  # noqa: E731
+    assert outcome(compiled(later), inside) == outcome(later, inside)

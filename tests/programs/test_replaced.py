@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch._higher_order_ops.out_dtype import out_dtype
 
 from tests.helpers import compiled, pliant
 from tests.programs import worlds
@@ -81,13 +80,6 @@ def addition_under_a_mode():
 @world
 def interpolation():
     return lambda x: F.interpolate(x[None, None], scale_factor=float(x.shape[0])), *attribute(F, "interpolate", more(F.interpolate))
-
-
-@world
-def dtypes_of_products():
-    w = torch.ones(3, 2, dtype=torch.int8)
-    mm = torch.ops.aten.mm.default
-    return lambda x: out_dtype(mm, torch.int32, x.to(torch.int8).expand(2, 3), w), *attribute(torch.Tensor, "to", more(torch.Tensor.to))
 
 
 class Other:

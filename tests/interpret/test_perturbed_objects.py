@@ -554,3 +554,23 @@ def test_special_methods_of_containers_that_are_no_functions(kind, name, holder,
     assert repr(run(x, fresh())) == repr(program(x, fresh()))
     monkeypatch.undo()
     assert repr(run(x, fresh())) == repr(program(x, fresh()))
+
+
+class Counted(int):
+    pass
+
+
+Grade = enum.IntEnum("Grade", "ONE TWO THREE")
+
+
+@pytest.mark.parametrize("read", [
+    lambda a: sorted(a), lambda a: a.sort() or a, lambda a: a.index(a[2]), lambda a: a[2] in a[:2], lambda a: max(a), lambda a: min(a),
+    lambda a: a.count(a[2]), lambda a: sum(a), lambda a: (a[0], 1) < (a[1], 2), lambda a: a[:1] == a[2:], lambda a: a[2] in tuple(a[:1]),
+])  # fmt: skip
+def test_numbers_beside_those_of_a_class(read):
+    program = lambda x, a: (x.sum(), read(a))  # noqa: E731
+    run = compiled(program)
+    lists = [3, 1, 2], [5, 4, 7], [3, Counted(1), 2], [3, Grade.ONE, 2], [Grade.TWO, 3, 2], [Counted(7), 3, 7], [Grade.THREE, 3, 3], [9, 8, 9]
+    for a in lists:
+        want, got = program(torch.ones(1), list(a))[1], run(torch.ones(1), list(a))[1]
+        assert got == want and type(got) is type(want) and repr(got) == repr(want), a

@@ -9,6 +9,7 @@ import operator
 import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.utils import rnn
 from torch.overrides import TorchFunctionMode
 
 from tests.helpers import compiled, pliant
@@ -676,3 +677,12 @@ def test_class_methods_that_hold_no_functions(holder, monkeypatch):
     inside = x.as_subclass(Unanswered)
     later = lambda v: v - 1  # noqa: E731
     assert outcome(compiled(later), inside) == outcome(later, inside)
+
+
+@pytest.mark.parametrize("widths", [(3, 3, 3), (3, 1, 3), (3, 3, 1), (4, 4, 4)])
+def test_padding_of_rows_of_other_widths(widths):
+    program = lambda rows: rnn.pad_sequence(rows, batch_first=True) + 1  # noqa: E731
+    run = compiled(program)
+    for given in ((3, 3, 3), widths, (5, 5, 5)):
+        rows = [t(n, w) for n, w in zip((3, 2, 1), given, strict=True)]
+        torch.testing.assert_close(run(rows), program(rows), rtol=0, atol=0)

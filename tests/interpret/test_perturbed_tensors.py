@@ -686,3 +686,42 @@ def test_padding_of_rows_of_other_widths(widths):
     for given in ((3, 3, 3), widths, (5, 5, 5)):
         rows = [t(n, w) for n, w in zip((3, 2, 1), given, strict=True)]
         torch.testing.assert_close(run(rows), program(rows), rtol=0, atol=0)
+
+
+class Labelled(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("more", [{}, {"return_lse": True}])
+def test_flex_attention_of_tensors_of_a_subclass(place, more):
+    program = lambda *heads: flex_attention(*heads, **more)  # noqa: E731
+    given = [t(1, 2, 4, 8, seed=i) for i in range(3)]
+    given[place] = given[place].as_subclass(Labelled)
+    got, want = compiled(program)(*given), program(*given)
+    for a, b in zip(got, want, strict=True) if more else [(got, want)]:
+        assert type(a) is type(b)
+        torch.testing.assert_close(a, b)
+
+
+class WithForward(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def vmap(info, dims, x):
+        return x * 2, dims[0]
+
+
+@pytest.mark.parametrize("name", ["vmap", "setup_context"])
+def test_forward_that_is_another_function_of_its_class(name, monkeypatch):
+    program = lambda x: torch.vmap(WithForward.apply)(x)  # noqa: E731
+    run = compiled(program)
+    assert outcome(run, t(3, 4)) == outcome(program, t(3, 4))
+    monkeypatch.setattr(WithForward, "forward", WithForward.__dict__[name])
+    assert outcome(run, t(3, 4)) == outcome(program, t(3, 4)) is TypeError

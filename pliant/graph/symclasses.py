@@ -131,11 +131,11 @@ def beside_subclasses(name: str, theirs: Callable[..., Any]) -> Callable[..., An
 
 def install() -> None:
     """Add `EXTRA` to PyTorch's classes; foreign nodes keep their behaviour."""
-    for cls in (torch.SymInt, torch.SymFloat):
+    for kind in (torch.SymInt, torch.SymFloat):
         for name in COMPARISONS + ARITHMETIC:
-            theirs = getattr(cls, f"__{name}__", None)
+            theirs = getattr(kind, f"__{name}__", None)
             if theirs is not None:
-                setattr(cls, f"__{name}__", beside_subclasses(name, theirs))
+                setattr(kind, f"__{name}__", beside_subclasses(name, theirs))
     for cls, methods in EXTRA.items():
         for name, ours in methods.items():
             setattr(cls, name, guarded(name, ours, getattr(cls, name, None)))

@@ -1,7 +1,7 @@
 """Names of classes and functions in the words of an exception that a handler of the program sees.
 
-C code, and rooms that raise in its place, put `__name__` or `__qualname__` of what did not fit into the words. Programs may give a class or a
-function another name, so what was put there is guarded. Exceptions that leave the frame are raised by CPython, in its own words.
+C code, and rooms that raise in its place, put `__name__` or `__qualname__` of what did not fit into the words. Programs may give a class
+or a function another name, so what was put there is guarded. Exceptions that leave the frame are raised by CPython, in its own words.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pliant.guards import source as S
 from pliant.guards.views import NAME, QUALNAME
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.state import vm
+
+ARGS = vars(BaseException)["args"].__get__  # a class of the program may have a property of that name
 
 
 def relied_on() -> Iterator[Any]:
@@ -31,7 +33,7 @@ def relied_on() -> Iterator[Any]:
 
 def guard_names(e: BaseException) -> None:
     """The program's handler sees `e`: names of classes and functions in its words have to be what they are now."""
-    text = "\n".join([a for a in BaseException.args.__get__(e) if type(a) is str])
+    text = "\n".join([a for a in ARGS(e) if type(a) is str])
     if not text:
         return
     for thing in {id(v): v for v in relied_on()}.values():

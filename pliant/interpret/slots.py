@@ -143,7 +143,7 @@ OF_C = {types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMeth
 
 
 def own_way(m: Any) -> bool:
-    """Whether a subclass of a container has in the place of C's a special method that is no function: a static method, say, or a partial."""
+    """Whether a subclass of a container has a special method of its own that is no function: a static method, say, or a partial."""
     return type(m) not in OF_C
 
 

@@ -565,7 +565,8 @@ Grade = enum.IntEnum("Grade", "ONE TWO THREE")
 
 @pytest.mark.parametrize("read", [
     lambda a: sorted(a), lambda a: a.sort() or a, lambda a: a.index(a[2]), lambda a: a[2] in a[:2], lambda a: max(a), lambda a: min(a),
-    lambda a: a.count(a[2]), lambda a: sum(a), lambda a: (a[0], 1) < (a[1], 2), lambda a: a[:1] == a[2:], lambda a: a[2] in tuple(a[:1]),
+    lambda a: a.count(a[2]), lambda a: sum(a), lambda a: (a[0], 1) < (a[1], 2), lambda a: a[:1] == a[2:],
+    lambda a: a[2] in tuple(a[:1]),
 ])  # fmt: skip
 def test_numbers_beside_those_of_a_class(read):
     program = lambda x, a: (x.sum(), read(a))  # noqa: E731

@@ -8,6 +8,7 @@ import operator
 
 import pytest
 import torch
+from torch._higher_order_ops.associative_scan import associative_scan
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.utils import rnn
 from torch.overrides import TorchFunctionMode
@@ -725,3 +726,11 @@ def test_forward_that_is_another_function_of_its_class(name, monkeypatch):
     assert outcome(run, t(3, 4)) == outcome(program, t(3, 4))
     monkeypatch.setattr(WithForward, "forward", WithForward.__dict__[name])
     assert outcome(run, t(3, 4)) == outcome(program, t(3, 4)) is TypeError
+
+
+def test_scans_of_tensors_without_elements():
+    program = lambda x: associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic")  # noqa: E731
+    run = compiled(program)
+    for x in (t(3, 4), torch.ones(3, 0), t(4, 4)):
+        got, want = run(x), program(x)
+        assert got.shape == want.shape and got.stride() == want.stride()

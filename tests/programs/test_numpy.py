@@ -570,3 +570,18 @@ def test_strides_of_tensors_made_of_arrays(name):
                 continue
             got, want = pliant.compile(program, strict=True)(given), program(given)
             assert (got.shape, got.stride(), got.dtype) == (want.shape, want.stride(), want.dtype)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_arrays_first_read_in_inference_mode(inside):
+    def program(a):
+        with torch.inference_mode():
+            y = a * 2
+        return y, a + 1, torch.from_numpy(a).is_inference()
+
+    run = pliant.compile(program, strict=True)
+    for n in (3, 4, 5):
+        a = np.arange(n, dtype=np.float32)
+        with torch.inference_mode(inside):
+            got, want = run(a.copy()), program(a.copy())
+        assert [repr(v) for v in got] == [repr(v) for v in want]

@@ -96,7 +96,7 @@ def locate_size(world: World, v: Any, source: Source) -> Any:
     if type(items) is Opaque:
         return items
     made = torch.Size(items)
-    if any([type(a) is not type(b) for a, b in zip(made, items, strict=True)]):  # (numbers of NumPy's, which it keeps; not what stands for them)
+    if any([type(a) is not type(b) for a, b in zip(made, items, strict=True)]):  # numbers of NumPy's, which it keeps
         return Opaque(v, source)
     return world.stands_for(made, v, source)
 

@@ -146,7 +146,8 @@ def of_operators(o: Any, name: str) -> Any:
     if space.get(name) is not v:
         return v
     source, path = S.const(torch), [o.name] if type(o) is torch._ops._OpNamespace else []
-    if type(o) is torch._ops.OpOverloadPacket or torch.__dict__.get("ops") is not REGISTRY or path and REGISTRY.__dict__.get(path[0]) is not o:
+    lost = torch.__dict__.get("ops") is not REGISTRY or path and REGISTRY.__dict__.get(path[0]) is not o
+    if lost or type(o) is torch._ops.OpOverloadPacket:
         source = S.const(o)
     else:
         for part in ("ops", *path):  # (another process finds them so)

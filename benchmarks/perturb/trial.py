@@ -89,7 +89,7 @@ def limit(seconds: float) -> Iterator[None]:
 
 
 class Dynamo:
-    """How often eager ran TorchDynamo, as `torch.cond`, scans and `map` do: it sees replaced functions and hooks its own way, or refuses."""
+    """How often eager ran TorchDynamo, as `torch.cond`, scans and `map` do: it sees replaced functions and hooks its way, or refuses."""
 
     runs = 0
 

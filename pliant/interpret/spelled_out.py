@@ -52,7 +52,7 @@ spelled_out("corrcoef", in_torch.corrcoef)
 def l_pad_sequence(args: tuple, kw: dict) -> Any:
     """C++ copies each into its place, which broadcasts; of a traced tensor it puts them there otherwise, which does not."""
     rows = args[0] if args else kw.get("sequences")
-    if type(rows) in (list, tuple) and rows and all([type(r) is TracedTensor and len(r.sizes) == len(rows[0].sizes) for r in rows]):
+    if type(rows) in (list, tuple) and rows and all([type(r) is TracedTensor for r in rows]) and len({len(r.sizes) for r in rows}) == 1:
         if not all([vm.truth(a == b) for r in rows[1:] for a, b in zip(rows[0].sizes[1:], r.sizes[1:], strict=True)]):
             raise Break("PL0030", "pad_sequence of tensors of different widths", clean=True)
     return graph_call(torch._C._nn.pad_sequence, args, kw)

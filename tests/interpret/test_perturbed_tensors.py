@@ -734,3 +734,10 @@ def test_scans_of_tensors_without_elements():
     for x in (t(3, 4), torch.ones(3, 0), t(4, 4)):
         got, want = run(x), program(x)
         assert got.shape == want.shape and got.stride() == want.stride()
+
+
+def test_padding_of_rows_that_are_not_all_captured():
+    program = lambda rows: rnn.pad_sequence(rows).shape == (3, 2, 2)  # noqa: E731
+    run = compiled(program)
+    for rows in ([t(3, 2), t(2, 2)], [t(3, 2).to("meta"), t(2, 2)], [t(3, 2), t(2, 2).to_sparse()]):
+        assert outcome(run, rows) == outcome(program, rows)

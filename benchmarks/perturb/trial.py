@@ -26,6 +26,7 @@ import torch
 import torch._refs  # some changes lead there, and a first import takes longer than a call may
 import torch.utils._sympy.functions
 from torch import is_autocast_enabled, is_grad_enabled, set_autocast_enabled  # a change may put another function in its place
+from torch._higher_order_ops import utils as hop
 
 import pliant
 from benchmarks.perturb import changes, settings
@@ -61,13 +62,21 @@ def grad_mode(on: bool) -> Iterator[None]:
         torch._C._set_grad_enabled(before)
 
 
+class Rang:
+    """Whether the call's time was up: who catches that is not believed."""
+
+    now = False
+
+
 def alarm(*_: Any) -> None:
+    Rang.now = True
     raise TimeUp
 
 
 @contextlib.contextmanager
 def limit(seconds: float) -> Iterator[None]:
     """Raises TimeUp after so many seconds of processor time, or ten times as many by the clock: other programs may be busy."""
+    Rang.now = False
     timers = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, 10 * seconds))
     for number, timer, most in timers:
         signal.signal(number, alarm)
@@ -78,6 +87,23 @@ def limit(seconds: float) -> Iterator[None]:
         for _, timer, _ in timers:
             signal.setitimer(timer, 0)
 
+
+class Dynamo:
+    """How often eager ran TorchDynamo, as `torch.cond`, scans and `map` do: it sees replaced functions and hooks its way, or refuses."""
+
+    runs = 0
+
+
+def heard(run: Callable[..., Any]) -> Callable[..., Any]:
+    def told_of(*args: Any, **kwargs: Any) -> Any:
+        Dynamo.runs += 1
+        return run(*args, **kwargs)
+
+    return told_of
+
+
+hop._hop_compile_and_call = heard(hop._hop_compile_and_call)  # what `cond` and others have of it they look up when they run
+AS_DYNAMO_SEES_IT = ("library", "setting", "name", "call")  # kinds of change
 
 HANDLER = logging.StreamHandler()
 HANDLER.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
@@ -116,6 +142,7 @@ class Outcome:
     rows: list
     error: BaseException | None
     seconds: float = 0.0
+    dynamo: bool = False  # it ran TorchDynamo
 
 
 @dataclasses.dataclass
@@ -186,7 +213,7 @@ class Trial:
             *(Place(f"kwargs[{k!r}]", v, None) for k, v in kwargs.items())])) if self.copied else None
         worlds = [self.world, *extra, *([own] if own else [])]
         undo_double = self.as_double(worlds) if double else None
-        value, error, state, backward = None, None, (), None
+        value, error, state, backward, dynamo = None, None, (), None, Dynamo.runs
         seed()
         undo: Any = None
         around = tight.around if tight is not None else None
@@ -201,6 +228,8 @@ class Trial:
                 raise
             except BaseException as e:  # programs may raise anything
                 error = e
+            if Rang.now and not isinstance(error, TimeUp):
+                error = TimeUp()
             state = process_state()
             differentiated = self.subject.grad and error is None and is_grad_enabled()
             if differentiated and tight is not None and tight.kind == "library":  # it stays replaced
@@ -236,7 +265,7 @@ class Trial:
         for world, things in changed:
             world.restore(None if double else things)
         random.seed(11)
-        return Outcome(description.rows, error, took)
+        return Outcome(description.rows, error, took, Dynamo.runs > dynamo)
 
     @staticmethod
     def backward(value: Any) -> BaseException | None:
@@ -357,6 +386,10 @@ class Trial:
         """None if both calls did the same; else what was different, after a second look."""
         apart = difference(want.rows, got.rows)
         if apart is None:
+            return None
+        refused = type(want.error).__module__.startswith("torch._dynamo")
+        if want.dynamo and (refused or change.kind in AS_DYNAMO_SEES_IT):
+            self.counts["eager runs TorchDynamo"] += 1
             return None
         tight = change if change.tight and when == "" else None
         again = self.eager(call, extra, tight)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import operator
 from pliant.graph.symnode import SymNode, concrete, expr_of, number, to_sym
 from pliant.graph.traced import Printing
 from pliant.symbolic import ops
@@ -105,8 +106,36 @@ EXTRA: dict[type, dict[str, Callable[..., Any]]] = {
 }
 
 
+COMPARISONS = "eq ne lt le gt ge".split()
+ARITHMETIC = "add radd sub rsub mul rmul floordiv rfloordiv mod rmod truediv rtruediv pow rpow and rand or ror xor rxor".split()
+USUAL = {int, float, bool, complex, torch.SymInt, torch.SymFloat, torch.SymBool, type(None), str}
+
+
+def beside_subclasses(name: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator that knows members of an `IntEnum` and other numbers of a class of the program's: the number itself is beside them.
+
+    C code that compares items of a list comes here. PyTorch's operator does not know them: they would be equal to none.
+    """
+    own, from_right = getattr(operator, name, None) or getattr(operator, name + "_", None), name[0] == "r" and name[1:] in ARITHMETIC
+    if own is None:
+        own = getattr(operator, name[1:], None) or getattr(operator, name[1:] + "_")
+
+    def method(self: Any, other: Any) -> Any:
+        if type(other) in USUAL or type(self.node) is not SymNode or not isinstance(other, (int, float)) or hasattr(other, "dtype"):
+            return theirs(self, other)
+        return own(other, concrete(self)) if from_right else own(concrete(self), other)
+
+    method.__name__ = method.__qualname__ = f"__{name}__"
+    return method
+
+
 def install() -> None:
     """Add `EXTRA` to PyTorch's classes; foreign nodes keep their behaviour."""
+    for kind in (torch.SymInt, torch.SymFloat):
+        for name in COMPARISONS + ARITHMETIC:
+            theirs = getattr(kind, f"__{name}__", None)
+            if theirs is not None:
+                setattr(kind, f"__{name}__", beside_subclasses(name, theirs))
     for cls, methods in EXTRA.items():
         for name, ours in methods.items():
             setattr(cls, name, guarded(name, ours, getattr(cls, name, None)))

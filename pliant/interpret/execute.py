@@ -10,7 +10,7 @@ from pliant.bytecode.kinds import Kind
 from pliant.errors import Tripwire
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import Untraceable, is_limit
-from pliant.interpret import checks, lifetimes, shadows, tracebacks
+from pliant.interpret import checks, lifetimes, names_told, shadows, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
 from pliant.interpret.data_loops import CHANGING, at_header
@@ -82,6 +82,7 @@ def run(f: Frame) -> Any:
                 if not unwind(f, e):
                     raise
                 tracebacks.caught(e)
+                names_told.guard_names(e)
                 if vm.pending is not None:  # what was on the stack has ended, and that broke the graph
                     raise left(f, taken(), n) from None
     finally:

@@ -33,6 +33,8 @@ def l_flex_attention(args: tuple, kw: dict) -> Any:
     mask, aux, options = given["block_mask"], given["return_aux"], given["kernel_options"]
     if not all([type(t) is TracedTensor and len(t.sizes) == 4 and t.is_floating_point() for t in tensors]):
         raise refused("of other things than tensors of four dims")
+    if any([t.pytype not in (torch.Tensor, torch.nn.Parameter) for t in tensors]):
+        raise refused("of tensors of a class of the program's")
     if len({(t.dtype, t.device) for t in tensors}) > 1 or torch.is_autocast_enabled(q.device.type):
         raise refused("of tensors of several dtypes, or under autocast")
     if q.device.type == "cpu" and (any([t.requires_grad for t in tensors]) or (aux is not None and call(getattr, (aux, "max_scores"), {}))):

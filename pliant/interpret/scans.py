@@ -35,6 +35,8 @@ def l_associative_scan(args: tuple, kw: dict) -> Any:
     shape = leaves[0].sizes
     if any([len(x.sizes) != len(shape) for x in leaves]) or not -len(shape) <= dim < len(shape):
         raise Break("PL0030", "associative_scan of tensors of different shapes", clean=True)
+    if 0 in [n for n in shape if type(n) is int]:
+        raise Break("PL0030", "associative_scan of tensors without elements, whose results have sizes of their own", clean=True)
     if given["combine_mode"] not in ("pointwise", "generic"):
         raise Break("PL0030", "associative_scan with another combine_mode, which PyTorch refuses", clean=True)
     if given["combine_mode"] == "pointwise" and any([x.device.type == "cpu" for x in leaves]):

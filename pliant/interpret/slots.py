@@ -139,6 +139,21 @@ def changes(h: Any) -> bool:
     return len(h.copy) != len(h.orig) or (h.source.length(), "int") in vm.world.reads
 
 
+OF_C = {types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, type(UNSET)}
+
+
+def own_way(m: Any) -> bool:
+    """Whether a subclass of a container has a special method of its own that is no function: a static method, say, or a partial."""
+    return type(m) not in OF_C
+
+
+def by_name(m: Any, o: Any, name: str, *args: Any) -> Any:
+    """Such a special method, called as CPython does it."""
+    if m is None:
+        raise Break("PL0007", f"{name} of a {type(o).__name__}, which is None", clean=True)
+    return call(bound_special(m, o, type(o), name), args, {})
+
+
 def length(o: Any) -> Any:
     """`len(o)`; of a tensor, the symbolic size."""
     t = type(o)
@@ -151,6 +166,8 @@ def length(o: Any) -> Any:
     world = vm.world
     h = world.by_copy.get(id(o))
     if h is not None:
+        if own_way(m):
+            return as_length(by_name(m, o, "__len__"))
         f = vm.frame
         if shadows.countable(h) and (changes(h) or f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1])):
             return shadows.changing_length(world, h)  # here it was pinned before, and was another one the next time
@@ -191,6 +208,8 @@ def get_iter(o: Any) -> Any:
         ordered(o)
     h = world.by_copy.get(id(o))
     if h is not None:
+        if own_way(m):
+            return get_iter(by_name(m, o, "__iter__"))
         shadows.read_all(world, o)
     elif opaque(o):
         raise Break("PL0007", f"iteration over a {t.__module__}.{t.__qualname__}", clean=True)
@@ -245,6 +264,8 @@ def getitem(o: Any, k: Any) -> Any:
         m = lookup(t, "__getitem__")
         if type(m) is FunctionType:
             return interp(m, (o, k), {})
+        if own_way(m):
+            return by_name(m, o, "__getitem__", k)
         if isinstance(o, dict):
             if type(k) is LateText and vm.exploring:
                 shadows.read_all(world, o)
@@ -309,6 +330,9 @@ def setitem(o: Any, k: Any, v: Any) -> None:
     if type(m) is FunctionType:
         interp(m, (o, k, v), {})
         return
+    if own_way(m) and id(o) in vm.world.by_copy:
+        by_name(m, o, "__setitem__", k, v)
+        return
     write_item(o, k, v)
 
 
@@ -368,6 +392,9 @@ def delitem(o: Any, k: Any) -> None:
         return
     h = world.by_copy.get(id(o))
     if h is not None:
+        if own_way(m):
+            by_name(m, o, "__delitem__", k)
+            return
         if isinstance(o, dict):
             k = hashable(k)
             (shadows.present if holds_key(o, k) else shadows.absent)(world, h, k)
@@ -397,6 +424,8 @@ def contains(c: Any, x: Any) -> bool:
         return truth(interp(m, (c, x), {}))
     h = world.by_copy.get(id(c))
     if h is not None:
+        if own_way(m):
+            return truth(by_name(m, c, "__contains__", x))
         if isinstance(c, dict):
             x = outside_key(x)
             held = holds_key(c, x)

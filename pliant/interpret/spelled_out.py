@@ -11,12 +11,13 @@ from torch._higher_order_ops import wrap as wraps
 from torch._higher_order_ops.hints_wrap import HintsWrapper
 from torch._higher_order_ops.out_dtype import ALLOWABLE_OPS, OutDtypeOperator, out_dtype
 
-from pliant.graph.originals import math, torch
+from pliant.graph.originals import math, operator, torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import in_torch, process_state
 from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call, inline
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.state import Break
+from pliant.interpret.slots import delitem
+from pliant.interpret.state import Break, vm
 from pliant.interpret.wrappers import is_stand
 
 
@@ -45,6 +46,21 @@ spelled_out("take_along_dim", in_torch.take_along_dim)
 spelled_out("kron", in_torch.kron)
 spelled_out("cov", in_torch.cov)
 spelled_out("corrcoef", in_torch.corrcoef)
+
+
+@lookaside(torch._C._nn.pad_sequence)
+def l_pad_sequence(args: tuple, kw: dict) -> Any:
+    """C++ copies each into its place, which broadcasts; of a traced tensor it puts them there otherwise, which does not."""
+    rows = args[0] if args else kw.get("sequences")
+    if type(rows) in (list, tuple) and rows and all([type(r) is TracedTensor for r in rows]) and len({len(r.sizes) for r in rows}) == 1:
+        if not all([vm.truth(a == b) for r in rows[1:] for a, b in zip(rows[0].sizes[1:], r.sizes[1:], strict=True)]):
+            raise Break("PL0030", "pad_sequence of tensors of different widths", clean=True)
+    return graph_call(torch._C._nn.pad_sequence, args, kw)
+
+
+@lookaside(operator.delitem)
+def l_delitem(args: tuple, kw: dict) -> None:
+    delitem(*args)
 
 
 @lookaside(out_dtype, OutDtypeOperator.__call__)

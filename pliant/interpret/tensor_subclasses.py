@@ -688,8 +688,9 @@ def l_probed(args: tuple, kw: dict) -> Any:
 def asked(order: list[type], func: Any, given: list) -> Any:
     """What the first class says that has an answer. `given`: the arguments, and the keywords if it is told of them."""
     for cls in order:
-        if type(lookup(cls, "__torch_function__")) is types.FunctionType:
-            raise Break("PL0011", f"the __torch_function__ of {cls.__name__} is no class method, of which PyTorch warns")
+        raw = lookup(cls, "__torch_function__")
+        if type(raw) is types.FunctionType or type(raw) is classmethod and type(raw.__func__) is property:
+            raise Break("PL0011", f"the __torch_function__ of {cls.__name__} is no class method: PyTorch warns, or has its own way")
         out = call(getattr_(cls, "__torch_function__"), (func, tuple(order), *given), {})
         if out is not NotImplemented:
             return out

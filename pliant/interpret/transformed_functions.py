@@ -8,6 +8,7 @@ transforms (`gradients.py`). The program's functions are interpreted where PyTor
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.autograd.function import _SingleLevelFunction
 from torch.utils import _pytree as pytree
 
 from pliant.graph.traced import TracedTensor
+from pliant.interpret.arity import binds
 from pliant.interpret.attributes import getattr_
 from pliant.interpret.calls import call
 from pliant.interpret.state import Break
@@ -33,6 +35,9 @@ def applied(cls: Any, args: tuple, below: Callable[..., Any]) -> Any:
         return below(cls, args)
     if getattr_(cls, "setup_context") is torch.autograd.Function.setup_context:
         torch.autograd.Function.apply.__func__(cls)  # type: ignore[attr-defined]  # RuntimeError: in a transform it has to have one
+    forward = getattr_(cls, "forward")
+    if type(forward) is FunctionType and not binds(forward.__code__, forward, args, {}):
+        raise Break("PL0030", "an autograd.Function in a transform, whose forward takes other arguments", clean=True)
     level = retrieve_current_functorch_interpreter()
     if level.key() == VMAP:
         return batched(cls, args, level, below)

@@ -505,3 +505,73 @@ def test_a_reflected_operator_that_comes_back(monkeypatch):
     for method in (own, None, own):
         Reflected.__rmul__ = method
         assert run(t(2))[1] == fn(t(2))[1]
+
+
+class Numbers(list):
+    pass
+
+
+class Named(dict):
+    pass
+
+
+SPECIAL = {
+    "__getitem__": (lambda c: c[1], lambda k: k + 10),
+    "__len__": (lambda c: len(c), lambda: 7),
+    "__iter__": (lambda c: [*c], lambda: iter([4, 5])),
+    "__contains__": (lambda c: 99 in c, lambda k: k == 99),
+    "__setitem__": (lambda c: operator.setitem(c, 1, 4), lambda k, v: None),
+    "__delitem__": (lambda c: operator.delitem(c, 1), lambda k: None),
+}
+HOLDERS = {
+    "static method": staticmethod,
+    "class method": lambda fn: classmethod(lambda cls, *args: fn(*args)),
+    "property": lambda fn: property(lambda self: fn),
+    "partial": functools.partial,
+    "a static method that fits none": lambda fn: staticmethod(lambda self, *args: fn(*args)),
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+@pytest.mark.parametrize("name", SPECIAL)
+@pytest.mark.parametrize("kind", [Numbers, Named])
+def test_special_methods_of_containers_that_are_no_functions(kind, name, holder, monkeypatch):
+    read, answer = SPECIAL[name]
+
+    def program(x, c):
+        try:
+            return x + 1, read(c), list(c)
+        except TypeError as e:
+            return type(e)
+
+    def fresh():
+        return kind([1, 2, 3]) if kind is Numbers else kind({1: 2, 3: 4})
+
+    run = compiled(program)
+    x = torch.ones(2)
+    assert repr(run(x, fresh())) == repr(program(x, fresh()))
+    monkeypatch.setattr(kind, name, HOLDERS[holder](answer), raising=False)
+    assert repr(run(x, fresh())) == repr(program(x, fresh()))
+    monkeypatch.undo()
+    assert repr(run(x, fresh())) == repr(program(x, fresh()))
+
+
+class Counted(int):
+    pass
+
+
+Grade = enum.IntEnum("Grade", "ONE TWO THREE")
+
+
+@pytest.mark.parametrize("read", [
+    lambda a: sorted(a), lambda a: a.sort() or a, lambda a: a.index(a[2]), lambda a: a[2] in a[:2], lambda a: max(a), lambda a: min(a),
+    lambda a: a.count(a[2]), lambda a: sum(a), lambda a: (a[0], 1) < (a[1], 2), lambda a: a[:1] == a[2:],
+    lambda a: a[2] in tuple(a[:1]),
+])  # fmt: skip
+def test_numbers_beside_those_of_a_class(read):
+    program = lambda x, a: (x.sum(), read(a))  # noqa: E731
+    run = compiled(program)
+    lists = [3, 1, 2], [5, 4, 7], [3, Counted(1), 2], [3, Grade.ONE, 2], [Grade.TWO, 3, 2], [Counted(7), 3, 7], [Grade.THREE, 3, 3]
+    for a in lists:
+        want, got = program(torch.ones(1), list(a))[1], run(torch.ones(1), list(a))[1]
+        assert got == want and type(got) is type(want) and repr(got) == repr(want), a

@@ -8,7 +8,9 @@ import operator
 
 import pytest
 import torch
+from torch._higher_order_ops.associative_scan import associative_scan
 from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.utils import rnn
 from torch.overrides import TorchFunctionMode
 
 from tests.helpers import compiled, pliant
@@ -653,3 +655,89 @@ def test_rules_that_are_no_static_methods(name, rule, monkeypatch):
             if replaced:
                 m.setattr(Ruled, name, rule)
             assert outcome(run, t(3)) == outcome(fn, t(3))
+
+
+class Unanswered(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return NotImplemented if func is torch.sub else super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("holder", [property, staticmethod, functools.partial, classmethod])
+def test_class_methods_that_hold_no_functions(holder, monkeypatch):
+    def program(x):
+        try:
+            return torch.sub(x.as_subclass(Unanswered), 1), x * 2
+        except TypeError:
+            return x + 1
+
+    run, x = compiled(program), t(3)
+    assert outcome(run, x) == outcome(program, x)
+    monkeypatch.setattr(Unanswered, "__torch_function__", classmethod(holder(Unanswered.__dict__["__torch_function__"].__func__)))
+    assert outcome(run, x) == outcome(program, x)
+    inside = x.as_subclass(Unanswered)
+    later = lambda v: v - 1  # noqa: E731
+    assert outcome(compiled(later), inside) == outcome(later, inside)
+
+
+@pytest.mark.parametrize("widths", [(3, 3, 3), (3, 1, 3), (3, 3, 1), (4, 4, 4)])
+def test_padding_of_rows_of_other_widths(widths):
+    program = lambda rows: rnn.pad_sequence(rows, batch_first=True) + 1  # noqa: E731
+    run = compiled(program)
+    for given in ((3, 3, 3), widths, (5, 5, 5)):
+        rows = [t(n, w) for n, w in zip((3, 2, 1), given, strict=True)]
+        torch.testing.assert_close(run(rows), program(rows), rtol=0, atol=0)
+
+
+class Labelled(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("more", [{}, {"return_lse": True}])
+def test_flex_attention_of_tensors_of_a_subclass(place, more):
+    program = lambda *heads: flex_attention(*heads, **more)  # noqa: E731
+    given = [t(1, 2, 4, 8, seed=i) for i in range(3)]
+    given[place] = given[place].as_subclass(Labelled)
+    got, want = compiled(program)(*given), program(*given)
+    for a, b in zip(got, want, strict=True) if more else [(got, want)]:
+        assert type(a) is type(b)
+        torch.testing.assert_close(a, b)
+
+
+class WithForward(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def vmap(info, dims, x):
+        return x * 2, dims[0]
+
+
+@pytest.mark.parametrize("name", ["vmap", "setup_context"])
+def test_forward_that_is_another_function_of_its_class(name, monkeypatch):
+    program = lambda x: torch.vmap(WithForward.apply)(x)  # noqa: E731
+    run = compiled(program)
+    assert outcome(run, t(3, 4)) == outcome(program, t(3, 4))
+    monkeypatch.setattr(WithForward, "forward", WithForward.__dict__[name])
+    assert outcome(run, t(3, 4)) == outcome(program, t(3, 4)) is TypeError
+
+
+def test_scans_of_tensors_without_elements():
+    program = lambda x: associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic")  # noqa: E731
+    run = compiled(program)
+    for x in (t(3, 4), torch.ones(3, 0), t(4, 4)):
+        got, want = run(x), program(x)
+        assert got.shape == want.shape and got.stride() == want.stride()
+
+
+def test_padding_of_rows_that_are_not_all_captured():
+    program = lambda rows: rnn.pad_sequence(rows).shape == (3, 2, 2)  # noqa: E731
+    run = compiled(program)
+    for rows in ([t(3, 2), t(2, 2)], [t(3, 2).to("meta"), t(2, 2)], [t(3, 2), t(2, 2).to_sparse()]):
+        assert outcome(run, rows) == outcome(program, rows)

@@ -543,3 +543,45 @@ def test_items_are_read_in_their_turn():
             mine, theirs = np.array(given), np.array(given)
             assert [t.tolist() for t in compiled(torch.ones(1), mine)] == [t.tolist() for t in fn(torch.ones(1), theirs)]
             assert mine.tolist() == theirs.tolist()
+
+
+STRIDED = [
+    torch.ones(3, 4), torch.ones(4, 3).t(), torch.ones(2, 3, 4).permute(2, 0, 1), torch.ones(3, 1).t(), torch.ones(4, 8)[:, ::2],
+    torch.ones(4, 1).expand(4, 3), torch.ones(3, 0), torch.ones(0, 4), torch.ones(3, 0, 4).transpose(0, 2), torch.ones(0, 3).t(),
+]  # fmt: skip
+MADE = {
+    "tensor": lambda a: torch.tensor(a),
+    "of another dtype": lambda a: torch.tensor(a, dtype=torch.float64),
+    "of a power": lambda a: torch.tensor(a**3),
+    "asarray": lambda a: torch.asarray(a, copy=True),
+    "from_numpy": torch.from_numpy,
+    "as_tensor": lambda a: torch.as_tensor(a),
+    "new_tensor": lambda a: torch.ones(1).new_tensor(a),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_strides_of_tensors_made_of_arrays(name):
+    make = MADE[name]
+    of_tensors, of_arrays = (lambda x: make(x.numpy())), lambda a: make(a)
+    for x in STRIDED:
+        for program, given in ((of_tensors, x), (of_arrays, x.numpy())):
+            if not given.flags.writeable if isinstance(given, np.ndarray) else False:
+                continue
+            got, want = pliant.compile(program, strict=True)(given), program(given)
+            assert (got.shape, got.stride(), got.dtype) == (want.shape, want.stride(), want.dtype)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_arrays_first_read_in_inference_mode(inside):
+    def program(a):
+        with torch.inference_mode():
+            y = a * 2
+        return y, a + 1, torch.from_numpy(a).is_inference()
+
+    run = pliant.compile(program, strict=True)
+    for n in (3, 4, 5):
+        a = np.arange(n, dtype=np.float32)
+        with torch.inference_mode(inside):
+            got, want = run(a.copy()), program(a.copy())
+        assert [repr(v) for v in got] == [repr(v) for v in want]

@@ -82,6 +82,34 @@ def interpolation():
     return lambda x: F.interpolate(x[None, None], scale_factor=float(x.shape[0])), *attribute(F, "interpolate", more(F.interpolate))
 
 
+class Other:
+    default = torch.ops.aten.exp.default
+    cos = torch.ops.aten.cos
+
+
+@world
+def operator_in_its_namespace():
+    return lambda x: torch.ops.aten.sin.default(x), *attribute(torch.ops.aten, "sin", Other)
+
+
+@world
+def overload_of_an_operator():
+    return lambda x: torch.ops.aten.erf.default(x), *attribute(torch.ops.aten.erf, "default", Other.default)
+
+
+@world
+def namespace_of_operators():
+    return lambda x: torch.ops.prims.cos(x), *attribute(torch.ops, "prims", Other)
+
+
+@world
+def all_operators():
+    class Operators:
+        aten = Other
+
+    return lambda x: torch.ops.aten.cos(x) + 1, *attribute(torch, "ops", Operators)
+
+
 @world
 def deep_copies():
     return lambda x: copy.deepcopy({"a": [x.shape[0], 2]})["a"][0], *attribute(copy, "deepcopy", lambda v, memo=None: {"a": [5]})

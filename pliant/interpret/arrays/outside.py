@@ -44,7 +44,7 @@ def tensor_of(v: Any, name: str) -> Any:
     if id(v.dtype) not in KNOWN or torch._C._len_torch_function_stack():
         return None
     try:
-        with vm.trace.paused():
+        with vm.trace.paused(), torch._C._InferenceMode(vm.world.begun_in_inference):  # as it is where guards run
             return VIEWS[name](v)
     except (TypeError, ValueError, RuntimeError):
         return None

@@ -83,10 +83,12 @@ def made_of(fn: Any, data: Any, dtype: Any, device: Any, requires_grad: Any, cop
         if data.remake is not None:
             raise Unsure("negative strides")
         x = data.found
+        if 0 in [n for n in x.sizes if type(n) is int]:
+            raise Unsure("the strides of no elements")  # NumPy's are 0 for what it has allocated, and a slice keeps those of its base
         shared = t(ORIGINAL.detach, x)
         r = shared if dtype is None or dtype is x.dtype else t(ORIGINAL.to, x, dtype)
         if copies and r.storage_id == x.storage_id:
-            r = t(torch.clone, x, memory_format=torch.contiguous_format)
+            r = t(torch.clone, x)
     elif c is TracedScalar or c in SCALARS:
         a = asarray(data)
         fits(a.dtype, dtype)

@@ -92,7 +92,13 @@ def locate_proxy(world: World, v: Any, source: Source) -> Any:
 
 
 def locate_size(world: World, v: Any, source: Source) -> Any:
-    return world.stands_for(torch.Size(locate_tuple(world, v, source)), v, source)
+    items = locate_tuple(world, v, source)
+    if type(items) is Opaque:
+        return items
+    made = torch.Size(items)
+    if any([type(a) is not type(b) for a, b in zip(made, items, strict=True)]):  # numbers of NumPy's, which it keeps
+        return Opaque(v, source)
+    return world.stands_for(made, v, source)
 
 
 def locate_slice(world: World, v: slice, source: Source) -> slice:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from pliant.guards import source as S
 from pliant.guards.source import Source
 from pliant.interpret import policy, shadows
 from pliant.interpret.capture import UNSET
@@ -19,9 +20,10 @@ from pliant.interpret.types.row import read, row
 from pliant.interpret.world import SOURCED, World
 
 DESCRIPTORS = (
-    types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
-    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace,
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, torch._ops.OpOverload,
 )  # fmt: skip
+OPERATORS = (torch._ops.OpOverloadPacket, torch._ops._OpNamespace)
+REGISTRY = torch.ops
 KNOWN = (types.MemberDescriptorType, types.ClassMethodDescriptorType)
 BUILTIN = (types.BuiltinFunctionType, type(re.compile("").match), types.MethodWrapperType)  # the second: `builtin_method`, of a heap type
 C_METHODS = {types.MethodDescriptorType, types.WrapperDescriptorType}
@@ -137,9 +139,26 @@ def with_its_rules(fn: Any, o: Any) -> Any:
     return o
 
 
+def of_operators(o: Any, name: str) -> Any:
+    """A namespace of `torch.ops`, an operator of it, or an overload: found once and kept as an attribute, which a program may replace."""
+    v = getattr(o, name)
+    space = o.__dict__
+    if space.get(name) is not v:
+        return v
+    source, path = S.const(torch), [o.name] if type(o) is torch._ops._OpNamespace else []
+    lost = torch.__dict__.get("ops") is not REGISTRY or path and REGISTRY.__dict__.get(path[0]) is not o
+    if lost or type(o) is torch._ops.OpOverloadPacket:
+        source = S.const(o)
+    else:
+        for part in ("ops", *path):  # (another process finds them so)
+            source = source.dict().key(part)
+    return vm.world.locate(v, source.dict().key(name))
+
+
 OPERATOR = (torch._library.custom_ops.CustomOpDef,)
 row(name="custom operator", located=OPERATOR, stands=OPERATOR, locate=by_identity, to_graph=with_its_rules)
 row(name="C descriptor", located=DESCRIPTORS, stands=DESCRIPTORS, locate=World.identity, getattr=read)
+row(name="operators", located=OPERATORS, stands=OPERATORS, locate=World.identity, getattr=of_operators)
 row(name="descriptor", located=KNOWN, locate=World.identity)
 row(name="module, class", located=(types.ModuleType, type), locate=World.identity)
 row(name="function", located=(types.FunctionType,), locate=locate_function)
@@ -148,4 +167,4 @@ row(name="C function", located=BUILTIN, stands=BUILTIN, locate=locate_builtin, g
 row(name="method", located=(types.MethodType,), locate=locate_method)
 row(name="super", located=(super,), locate=locate_super)
 row(name="partial", located=(functools.partial,), locate=locate_partial)
-row(name="namespace of operators", stands=(type(torch.ops),), getattr=read)
+row(name="namespace of operators", stands=(type(torch.ops),), getattr=of_operators)

@@ -10,7 +10,7 @@ from pliant.interpret.gate import name_of
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_text import LateText, added, needed
 from pliant.interpret.opaque import Opaque
-from pliant.interpret.state import Break
+from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import row
 
 KEEPS = {"append", "appendleft", "insert", "callable", "setitem", "__setitem__"}  # what may be given a text that is not made yet
@@ -104,8 +104,8 @@ def attribute_of_generator(g: Any, name: str) -> Any:
 OWN_METHODS = {"send", "throw", "close", "__next__", "__iter__"}
 OF_GENERATORS: dict[str, Callable[[Any], Any]] = {
     "__class__": generator_type,
-    "__name__": lambda g: g.frame.func.__name__,
-    "__qualname__": lambda g: g.frame.func.__qualname__,
+    "__name__": lambda g: vm.getattr(g.frame.func, "__name__"),
+    "__qualname__": lambda g: vm.getattr(g.frame.func, "__qualname__"),
     "gi_code": lambda g: g.frame.code,
     "gi_running": lambda g: g.running,
     "gi_suspended": lambda g: g.started and not g.done and not g.running,

@@ -1,0 +1,45 @@
+"""Names of classes and functions in the words of an exception that a handler of the program sees.
+
+C code, and rooms that raise in its place, put `__name__` or `__qualname__` of what did not fit into the words. Programs may give a class
+or a function another name, so what was put there is guarded. Exceptions that leave the frame are raised by CPython, in its own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+from pliant.guards import source as S
+from pliant.guards.views import NAME, QUALNAME
+from pliant.interpret.immutable import HEAPTYPE
+from pliant.interpret.state import vm
+
+ARGS = vars(BaseException)["args"].__get__  # a class of the program may have a property of that name
+
+
+def relied_on() -> Iterator[Any]:
+    """The classes and functions that the capture has met so far."""
+    world = vm.world
+    for g in world.guards.values():
+        if g.kind in ("TYPE_MATCH", "ID_MATCH"):
+            yield g.value
+    for cls, found in world.type_attrs.items():
+        yield cls
+        yield from found.values()
+    for i in world.function_sources:
+        yield world.outside[i]
+
+
+def guard_names(e: BaseException) -> None:
+    """The program's handler sees `e`: names of classes and functions in its words have to be what they are now."""
+    text = "\n".join([a for a in ARGS(e) if type(a) is str])
+    if not text:
+        return
+    for thing in {id(v): v for v in relied_on()}.values():
+        if isinstance(thing, type) and thing.__flags__ & HEAPTYPE and id(thing) not in vm.world.own_functions:
+            for view, read in (("class__name", NAME), ("class__qualname", QUALNAME)):
+                if read(thing) in text:
+                    vm.world.guard(S.const(thing).apply(view), "EQ_MATCH", read(thing))
+        elif type(thing) is FunctionType and id(thing) not in vm.world.own_functions and thing.__qualname__ in text:
+            vm.getattr(thing, "__qualname__")

@@ -1,0 +1,132 @@
+"""Names of classes and functions in the words of exceptions, and of generators: programs may change them."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers import compiled
+
+
+class Plain:
+    def __init__(self, x):
+        self.x = x
+
+    def method(self, y):
+        return y
+
+
+class Meta(type):
+    pass
+
+
+class OfMeta(metaclass=Meta):
+    pass
+
+
+class Carrier(torch.Tensor):
+    pass
+
+
+def count(n):
+    yield n
+
+
+def two(a, b):
+    return a + b
+
+
+@contextlib.contextmanager
+def called(thing, attribute, name="Other"):
+    """A class or function with another name, for a while."""
+    old = getattr(thing, attribute)
+    setattr(thing, attribute, name)
+    try:
+        yield
+    finally:
+        setattr(thing, attribute, old)
+
+
+WRONG = {
+    "called": lambda p: p(),
+    "subscripted": lambda p: p[0],
+    "length": lambda p: len(p),
+    "added": lambda p: p + 1,
+    "compared": lambda p: p < 1,
+    "iterated": lambda p: iter(p),
+    "attribute": lambda p: p.missing,
+    "of its class": lambda p: type(p).missing,
+    "arguments": lambda p: type(p)(),
+    "method": lambda p: p.method(),
+    "index": lambda p: [1][p],
+    "range": lambda p: range(p),
+    "within": lambda p: 3 in p,
+    "negative": lambda p: -p,
+    "text": lambda p: "".join([p]),
+    "unpacked": lambda p: print(*p),
+    "next": lambda p: next(p),
+    "of a metaclass": lambda p: OfMeta() + 1,
+    "function": lambda p: two(1),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("attribute", ["__name__", "__qualname__"])
+def test_names_in_words_of_errors(name, attribute):
+    wrong = WRONG[name]
+
+    def program(x, p):
+        try:
+            wrong(p)
+        except (TypeError, AttributeError) as e:
+            return x + 1, str(e)
+        return x
+
+    run = compiled(program)
+    x, p = torch.ones(3), Plain(1)
+    assert run(x, p)[1] == program(x, p)[1]
+    for thing in (Plain, OfMeta, two):
+        with called(thing, attribute):
+            assert run(x, p)[1] == program(x, p)[1]
+    assert run(x, p)[1] == program(x, p)[1]
+
+
+def test_names_of_classes_of_tensors():
+    def program(x):
+        try:
+            return x.missing
+        except AttributeError as e:
+            return str(e), x * 2
+
+    run = compiled(program)
+    x = torch.ones(3).as_subclass(Carrier)
+    assert run(x)[0] == program(x)[0]
+    with called(Carrier, "__name__"):
+        assert run(x)[0] == program(x)[0]
+
+
+def test_names_of_generators():
+    def program(x):
+        g = count(x)
+        return x + 1, g.__name__, g.__qualname__
+
+    run = compiled(program)
+    assert run(torch.ones(2))[1:] == program(torch.ones(2))[1:]
+    for name in ("__name__", "__qualname__"):
+        with called(count, name):
+            assert run(torch.ones(2))[1:] == program(torch.ones(2))[1:]
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint8, np.int64])
+def test_sizes_that_hold_numbers_of_numpy(kind):
+    def program(x, size):
+        return x * size[1], size[0] + 1, type(size[0]).__name__
+
+    run = compiled(program)
+    for size in (torch.Size([3, 2]), torch.Size([kind(3), 2]), torch.Size([4, 2])):
+        got, want = run(torch.ones(2), size), program(torch.ones(2), size)
+        assert type(got[1]) is type(want[1]) and got[1:] == want[1:]
+        torch.testing.assert_close(got[0], want[0], rtol=0, atol=0)

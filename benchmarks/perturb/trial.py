@@ -108,8 +108,8 @@ def hooks_on_saved() -> Any:
 
 
 def let_go(hooks: Any) -> None:
-    """Take hooks on saved tensors away until these are on top: an error of strict mode in a frame behind a break, within the `with` block of
-    another one, leaves them (the default would run the frame), and every program after it would meet them."""
+    """Take hooks on saved tensors away until these are on top: an error of strict mode in a frame behind a break, within the `with` block
+    of another one, leaves them (the default would run the frame), and every program after it would meet them."""
     while (top := hooks_on_saved()) is not None and not (hooks is not None and top[0] is hooks[0] and top[1] is hooks[1]):
         torch._C._autograd._pop_saved_tensors_default_hooks()
 

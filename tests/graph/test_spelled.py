@@ -157,8 +157,8 @@ class Holder:
 
 
 ODD = (
-    None, True, 0, 4, -1, 4.0, 0.5, "4", 1j, np.float32(0.5), np.int64(4), np.bool_(True), torch.tensor(4), torch.float64, float, int, "cpu", [], (),
-    [4], (4.0,), [np.int64(4)], [True], [None], ["4"], range(4, 5), {4: 1}, float("inf"),
+    None, True, 0, 4, -1, 4.0, 0.5, "4", 1j, np.float32(0.5), np.int64(4), np.bool_(True), torch.tensor(4), torch.float64, float, int,
+    "cpu", [], (), [4], (4.0,), [np.int64(4)], [True], [None], ["4"], range(4, 5), {4: 1}, float("inf"),
 )  # fmt: skip
 LENGTH = object()
 MADE = {"dtype": torch.float32, "device": "cpu", "requires_grad": False}

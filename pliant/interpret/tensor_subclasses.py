@@ -558,7 +558,7 @@ def to_probe(x: Any) -> Any:
     for p, stand in probes.values():
         if stand is x:
             return p
-    with torch._C._DisableTorchDispatch():
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():  # no mode is told of it
         p = Tensor._make_subclass(Probe, torch.empty(0))
     probes[id(p)] = (p, x)
     return p

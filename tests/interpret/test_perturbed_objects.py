@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 import functools
+import inspect
 import operator
 import types
 import warnings
@@ -505,3 +506,26 @@ def test_a_reflected_operator_that_comes_back(monkeypatch):
     for method in (own, None, own):
         Reflected.__rmul__ = method
         assert run(t(2))[1] == fn(t(2))[1]
+
+
+# -- signatures ------------------------------------------------------------------------------------------------------------
+def test_defaults_and_annotations_that_are_written_to():
+    """The dict stays the same object: what is in it is guarded."""
+
+    def asked(a, *, d=3, e: int = 4):
+        pass
+
+    def fn(x):
+        found = inspect.getfullargspec(asked)
+        return found.kwonlydefaults, str(inspect.signature(asked)), found.annotations
+
+    run, x = compiled(fn), t(3)
+    assert run(x) == fn(x)
+    for value in (4, True, None, "x", x, [1], 3):
+        asked.__kwdefaults__["d"] = value
+        assert run(x) == fn(x)
+    for name in ("e", "a"):
+        asked.__annotations__[name] = float
+        assert run(x) == fn(x)
+    del asked.__kwdefaults__["e"]
+    assert run(x) == fn(x)

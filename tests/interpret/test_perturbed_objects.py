@@ -529,3 +529,26 @@ def test_defaults_and_annotations_that_are_written_to():
         assert run(x) == fn(x)
     del asked.__kwdefaults__["e"]
     assert run(x) == fn(x)
+
+
+def test_what_a_caller_handles_is_raised_again():
+    def fn(x):
+        try:
+            raise
+        except RuntimeError as e:
+            return x, str(e)
+
+    run, x = compiled(fn, strict=False), t(3)
+    for _ in range(2):
+        assert run(x) == fn(x)
+        try:
+            raise KeyError("note")
+        except KeyError:
+            with pytest.raises(KeyError):
+                run(x)
+
+
+def test_one_hot_under_another_default_device():
+    run = compiled(lambda x: torch.nn.functional.one_hot(x, 4))
+    with torch.device("meta"):
+        assert run(torch.arange(3, device="cpu")).device.type == "cpu"

@@ -1,4 +1,4 @@
-"""Operators that give a tensor object another layout in place (`t_`, `squeeze_`, ...), of views: regions make views again behind the graph."""
+"""Operators that give a tensor object another layout in place (`t_`, `squeeze_`, ...), of views, which regions make anew behind graphs."""
 
 from __future__ import annotations
 

@@ -321,11 +321,12 @@ NOT_YET = ("pliant/graph/originals.py",)
 def test_functions_of_libraries_are_read_as_they_were(file):
     """A program may replace `torch.where`: code that is at work while programs run has such modules from `graph.originals`."""
     tree = ast.parse((ROOT / file).read_text())
-    libraries = {"math": math, "operator": operator, "torch": torch}
+    libraries = {"math": math, "operator": operator, "torch": torch, "torch._C": torch._C}
     plain = {a.name for n in tree.body if isinstance(n, ast.Import) for a in n.names if a.asname is None} & libraries.keys()
     for fn in ast.walk(tree):
         if isinstance(fn, ast.FunctionDef | ast.Lambda):
             for n in (n for part in (fn.body if isinstance(fn.body, list) else [fn.body]) for n in ast.walk(part)):
-                if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id in plain:
-                    found = getattr(libraries[n.value.id], n.attr, None)
-                    assert isinstance(found, type) or not callable(found), f"line {n.lineno}: {n.value.id}.{n.attr}"
+                of = ast.unparse(n.value) if isinstance(n, ast.Attribute) else ""
+                if of.split(".")[0] in plain and of in libraries:
+                    found = getattr(libraries[of], n.attr, None)
+                    assert isinstance(found, type) or not callable(found), f"line {n.lineno}: {of}.{n.attr}"

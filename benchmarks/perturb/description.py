@@ -20,7 +20,8 @@ import torch
 from benchmarks.perturb.places import ATOMS, slots
 from benchmarks.perturb.state import World, items, plain, same_array, storage_of
 
-ADDRESS = re.compile(r"0x[0-9a-f]{6,}|(?<=grad_fn=<)\w+")  # (a compiled region is one node of the autograd graph)
+ADDRESS = re.compile(r"0x[0-9a-f]{6,}|(?<=grad_fn=<)\w+|(?<=,)\s+(?=grad_fn=<)")
+"""What differs by nature. (A compiled region is one node of the autograd graph, whose name may go to the next line.)"""
 UNREADABLE = (types.GeneratorType, types.CoroutineType, types.FrameType, types.TracebackType, types.CodeType)
 UNMARKED = tuple | frozenset | np.generic  # Python and NumPy may share equal ones or not
 NUMBERS = (fractions.Fraction, decimal.Decimal)

@@ -129,6 +129,17 @@ def process_state() -> tuple:
         bytes(torch.get_rng_state().numpy()), random.getstate(), np.random.get_state()[1].tobytes())
 
 
+def hooks_on_saved() -> Any:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+def let_go(hooks: Any) -> None:
+    """Take hooks on saved tensors away until these are on top: an error of strict mode in a frame behind a break, within the `with` block
+    of another one, leaves them (the default would run the frame), and every program after it would meet them."""
+    while (top := hooks_on_saved()) is not None and not (hooks is not None and top[0] is hooks[0] and top[1] is hooks[1]):
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
+
 def seed() -> None:
     torch.default_generator.manual_seed(11)  # (`torch.manual_seed` goes through much Python)
     random.seed(11)
@@ -213,7 +224,7 @@ class Trial:
             *(Place(f"kwargs[{k!r}]", v, None) for k, v in kwargs.items())])) if self.copied else None
         worlds = [self.world, *extra, *([own] if own else [])]
         undo_double = self.as_double(worlds) if double else None
-        value, error, state, backward, dynamo = None, None, (), None, Dynamo.runs
+        value, error, state, backward, hooks, dynamo = None, None, (), None, hooks_on_saved(), Dynamo.runs
         seed()
         undo: Any = None
         around = tight.around if tight is not None else None
@@ -221,6 +232,7 @@ class Trial:
         with recorded() as printed:
             try:
                 undo = tight.apply() if tight is not None else None
+                hooks = hooks_on_saved()
                 with limit(seconds), grad_mode(not self.subject.no_grad and is_grad_enabled()) if tight is None \
                         or tight.name != "inference mode" else contextlib.nullcontext():
                     value = (fn if around is None else around(fn))(*args, **kwargs)
@@ -231,6 +243,7 @@ class Trial:
             if Rang.now and not isinstance(error, TimeUp):
                 error = TimeUp()
             state = process_state()
+            let_go(hooks)
             differentiated = self.subject.grad and error is None and is_grad_enabled()
             if differentiated and tight is not None and tight.kind == "library":  # it stays replaced
                 backward = type(self.backward(value)).__name__
@@ -398,6 +411,9 @@ class Trial:
             self.counts["unsteady"] += 1
             return None
         sentence, far = apart
+        if type(want.error).__module__.startswith("torch._dynamo"):  # PyTorch's eager runs TorchDynamo there, which refuses the change
+            self.counts["TorchDynamo refuses"] += 1
+            return None
         if isinstance(got.error, PliantError) and f"; CPython raised {type(want.error).__name__}" in str(got.error):
             self.counts["both raise"] += 1  # by another type or in other words, which strict mode alone tells
             return None

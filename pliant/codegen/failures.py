@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
 
-import torch
-
 from pliant.bytecode.assemble import is_covered
+from pliant.graph.originals import torch
 from pliant.graph.python_random import NUMPYS, draws_from_numpy, draws_from_python
 
 NEVER = 1 << 30

@@ -23,6 +23,8 @@ from pliant.symbolic import ops
 
 aten = torch.ops.aten
 NUMBERS = frozenset({int, float, torch.SymInt, torch.SymFloat})
+SIZES = frozenset({int, torch.SymInt})
+REALS = frozenset({float, torch.SymFloat})
 FUSED = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
 
 
@@ -87,8 +89,8 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
 
 def layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     trace = undisturbed(x, *[p for p in (weight, bias) if p is not None])
-    if trace is None:
-        return NotImplemented
+    if trace is None or not isinstance(shape, (tuple, list)) or not {type(n) for n in shape} <= SIZES or type(eps) not in REALS:
+        return NotImplemented  # PyTorch's parser has other words for some, and takes others for numbers
     return apply(trace, aten.native_layer_norm.default, x, list(shape), weight, bias, eps)[0]
 
 
@@ -169,23 +171,28 @@ def linspace(
     requires_grad: bool = False,
 ) -> Any:  # fmt: skip
     """PyTorch's operator wants a plain number of steps, in its schema alone."""
-    if type(steps) is not torch.SymInt or not free(trace) or requires_grad or not {type(start), type(end)} <= NUMBERS:
+    if type(steps) is not torch.SymInt or not free(trace) or not plain(dtype, requires_grad) or not {type(start), type(end)} <= NUMBERS:
         return NotImplemented
     if layout not in (None, torch.strided) or not bool(steps >= 0):
         return NotImplemented
     return apply(trace, aten.linspace.default, start, end, steps, dtype=dtype, device=default_device(device))
 
 
-def open_number(trace: Any, requires_grad: bool, *numbers: Any) -> bool:
+def plain(dtype: Any, requires_grad: Any) -> bool:
+    """Whether these settings of a factory are what the operator takes, and nothing is differentiated: a Python type may be a dtype, too."""
+    return (dtype is None or type(dtype) is torch.dtype) and requires_grad is False
+
+
+def open_number(trace: Any, dtype: Any, requires_grad: Any, *numbers: Any) -> bool:
     """Whether a factory is given a number that PyTorch's schema would pin, and may be recorded with it."""
     kinds = {type(n) for n in numbers}
-    return torch.SymInt in kinds and kinds <= {int, torch.SymInt} and free(trace) and not requires_grad
+    return torch.SymInt in kinds and kinds <= SIZES and free(trace) and plain(dtype, requires_grad)
 
 
 def logspace(
     trace: Any, start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Any:
-    if not open_number(trace, requires_grad, steps) or not {type(start), type(end)} <= NUMBERS or type(base) not in (int, float):
+    if not open_number(trace, dtype, requires_grad, steps) or not {type(start), type(end)} <= NUMBERS or type(base) not in (int, float):
         return NotImplemented
     if not bool(steps >= 0):
         return NotImplemented
@@ -198,7 +205,7 @@ def triangle(func: Any) -> Callable[..., Any]:
     def spelled(
         trace: Any, row: Any, col: Any, offset: Any = 0, *, dtype: Any = torch.int64, device: Any = None, requires_grad: bool = False
     ) -> Any:
-        if not open_number(trace, requires_grad, row, col) or type(offset) is not int or not bool(row >= 0) or not bool(col >= 0):
+        if not open_number(trace, dtype, requires_grad, row, col) or type(offset) is not int or not bool(row >= 0) or not bool(col >= 0):
             return NotImplemented
         return apply(trace, func, row, col, offset, dtype=dtype, device=default_device(device))
 
@@ -213,7 +220,7 @@ def window(finish: Callable[..., Any]) -> Callable[..., Any]:
         **numbers: Any,
     ) -> Any:  # fmt: skip
         n = window_length
-        if not open_number(trace, requires_grad, n) or type(periodic) is not bool or not bool(n > 1):
+        if not open_number(trace, dtype, requires_grad, n) or type(periodic) is not bool or not bool(n > 1):
             return NotImplemented
         dtype = get_default_dtype() if dtype is None else dtype
         if not dtype.is_floating_point:
@@ -239,7 +246,7 @@ def kaiser(
     requires_grad: bool = False,
 ) -> Any:  # fmt: skip
     n = window_length
-    if not open_number(trace, requires_grad, n) or type(periodic) is not bool or type(beta) is not float or not bool(n > 1):
+    if not open_number(trace, dtype, requires_grad, n) or type(periodic) is not bool or type(beta) is not float or not bool(n > 1):
         return NotImplemented
     x = apply(trace, aten.kaiser_window.beta, n + 1 if periodic else n, False, beta, dtype=dtype, device=default_device(device))
     return x.narrow(0, 0, n) if periodic else x

@@ -94,7 +94,7 @@ def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
     bound = dict(zip(("tensor", "num_classes"), args)) | kwargs
     x, n = bound.get("tensor", bound.get("input")), bound.get("num_classes", -1)
     if type(x) is TracedTensor and x.dtype is torch.int64 and x.device.type == "cpu" and type(n) in (int, torch.SymInt) and n > 0:
-        x = torch.arange(n).gather(0, x.reshape(-1)).reshape(x.shape)
+        x = torch.arange(n, device=x.device).gather(0, x.reshape(-1)).reshape(x.shape)
         args, kwargs = (x, n), {}
     out = fn(*args, **kwargs)
     return out.contiguous() if type(x) is TracedTensor and type(out) is TracedTensor and not out.dense else out

@@ -36,7 +36,7 @@ def named(names: str) -> frozenset[str]:
     return frozenset([f"aten::{name}" for name in names.split()])
 
 
-POINTWISE = named("hardswish hardswish_ rsub log_sigmoid_forward")
+POINTWISE = named("hardswish hardswish_ gelu_ rsub log_sigmoid_forward")
 """Pointwise, too, although no tag tells."""
 TRIED = named(
     "mm bmm addmm addbmm baddbmm addmv addr mv dot vdot trace cat stack clone _to_copy flip roll repeat constant_pad_nd tril triu "
@@ -100,8 +100,9 @@ def implemented(op: Any) -> bool:
 
 
 def why_not(op: Any, tensors: Sequence[TracedTensor]) -> Exception | None:
-    """What ATen says that it does not do for these dtypes, of pointwise operations."""
-    if all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name:
+    """What ATen says that it does not do for these dtypes, of pointwise operations, or for a text of its settings."""
+    usual = all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name
+    if usual and not any([type(v) is str for v in (*op.args, *op.kwargs.values())]):
         return None
     return refusal(known(op)) if pointwise(op.target) and may_try(op) else None
 
@@ -152,8 +153,8 @@ def plain(v: Any) -> bool:
 
 MOST_COUNTED = 16
 """What is tried makes nothing large of small operands: `repeat`, `pad`."""
-NO_CODE = ("not support", "only support", "expected dtype", "not implemented", "argument alpha must")
-"""What a kernel says of dtypes."""
+NO_CODE = ("not support", "only support", "expected dtype", "not implemented", "argument alpha must", "must be either")
+"""What a kernel says of dtypes, and of texts that it does not know (the `approximate` of `gelu`)."""
 
 
 def known(op: Any) -> Exception | None:

@@ -31,6 +31,7 @@ else:
             return getattr(self.of_now, name)
 
     math, operator, torch = map(Library, ("math", "operator", "torch"))
+    torch._C = Library("torch._C")
 
 ORIGINAL: Any = types.SimpleNamespace(**{name: getattr(torch.Tensor, name) for name in dir(torch.Tensor) if name != "__class__"})
 """The methods of tensors."""

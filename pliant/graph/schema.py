@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
-
 from pliant.graph.operators import Column
+from pliant.graph.originals import torch
 from pliant.graph.traced import TracedTensor, tensors_of
 
 T = TypeVar("T")

@@ -85,6 +85,7 @@ INFERENCE = "inference mode"
 DATA = "writes through .data"
 WRAPPED = "gradients of wrappers"
 PYTHON_BACKWARD = "Python code that autograd calls"
+LAYOUTS = "layouts of views changed in place"
 CALLS_REFUSED = "what PyTorch refuses of stand-ins"
 
 

@@ -13,10 +13,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import torch
-
 from pliant import native
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.guards.guard import Guard, TensorSpec
 from pliant.guards.source import Source
 from pliant.guards.views import VIEWS

@@ -12,9 +12,7 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 
 VIEWS: dict[str, Callable[[Any], Any]] = {}
 NAMES: dict[Callable[[Any], Any], str] = {}

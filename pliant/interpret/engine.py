@@ -25,6 +25,7 @@ from pliant.graph.traced import (
     CALLS_REFUSED,
     HOOKS,
     INFERENCE,
+    LAYOUTS,
     NO_DERIVATIVE,
     REBASED,
     SYMBOLIC_REFUSED,
@@ -209,6 +210,8 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
         return out
     if vm.refused:
         check_derivatives(trace.ops[n:])
+        if LAYOUTS in vm.refused and any([op.before is not None for op in trace.ops[n:]]):
+            raise Break("PL0011", "another layout of a tensor object, in a graph with gradients")
         if REBASED in vm.refused:
             tensor_inputs.check_rebased(trace, n)
     late_errors.check(trace, n, vm.frame)

@@ -21,22 +21,24 @@ import torch.utils.checkpoint as checkpoints
 
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import ORIGINAL, gradients, torch
+from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.seeding import LOAD
 from pliant.graph.trace import saves_tensors
 from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, qualified, tensors_of
-from pliant.interpret import globalstate, in_torch, tape, tensor_subclasses
+from pliant.interpret import globalstate, in_torch, process_state, tape, tensor_subclasses
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
+from pliant.interpret.hooks import told_whether_disabled
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.subprograms import Open, Unchanged, rehearsed
 from pliant.interpret.tensor_inputs import is_leaf, unheard
 from pliant.interpret.transformed_functions import applied
+from pliant.interpret.transforms import hooks_on_saved_tensors
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_stand, is_wrapped, wrapper_of
 
@@ -143,6 +145,12 @@ def l_checkpoint(args: tuple, kw: dict) -> Any:
             raise Break("PL0020", "a reentrant checkpoint with keywords, which raises", clean=True)
         if not any(type(v) is TracedTensor and v.requires_grad for v in values):
             raise Break("PL0020", "a reentrant checkpoint of inputs without gradients, which warns", clean=True)
+    elif is_grad_enabled():
+        if told_whether_disabled() is not None:
+            raise Break("PL0020", "a checkpoint while hooks on saved tensors are disabled, which raises", clean=True)
+        if hooks_on_saved_tensors():
+            raise Break("PL0020", "a checkpoint among hooks on saved tensors, which do not hear of what is saved inside", clean=True)
+        process_state.question(hooks_on_saved_tensors, (), {}, False)
     context_fn = options.get("context_fn", checkpoints.noop_context_fn)
     policy = None if context_fn is checkpoints.noop_context_fn else selective(context_fn)
     out = call(fn, tuple(values), rest)

@@ -22,6 +22,7 @@ from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call,
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm
+from pliant.interpret.tracebacks import none_at_hand
 
 # -- texts -------------------------------------------------------------------------------------------------------
 for _fn in (str.maketrans, bytes.maketrans):
@@ -59,6 +60,9 @@ for _asked in (inspect.signature, inspect.getfullargspec):
     LOOKASIDES[_asked] = functools.partial(of_signature, _asked)
 
 
+CONSTANTS = (bool, int, float, complex, str, bytes, type(None))
+
+
 def guard_signature(fn: Any) -> None:
     if isinstance(fn, (types.BuiltinFunctionType, types.WrapperDescriptorType, staticmethod)):
         fn = fn.__func__ if isinstance(fn, staticmethod) else fn
@@ -68,7 +72,18 @@ def guard_signature(fn: Any) -> None:
         raise Break("PL0007", f"the signature of a {type(fn).__qualname__}", clean=True)
     guard_function(fn)
     world, source = vm.world, S.const(fn)
-    world.guard(source.attr("__annotations__"), "ID_MATCH", fn.__annotations__)
+    for name, held, settled in (("__annotations__", fn.__annotations__, False), ("__kwdefaults__", fn.__kwdefaults__, True)):
+        if held is not None:  # a dict, which the program may write to
+            at = source.attr(name)
+            world.guard(at, "ID_MATCH", held)
+            world.guard(at, "DICT_KEYS", list(held))
+            for key, v in held.items():
+                if type(v) in CONSTANTS:
+                    world.guard(at.key(key), "EQ_MATCH", v)
+                elif settled:
+                    raise Break("PL0007", f"the signature of {fn.__qualname__}, whose default is a {type(v).__qualname__}", clean=True)
+                else:
+                    world.guard(at.key(key), "ID_MATCH", v)
     for name in ("__signature__", "__wrapped__"):
         if name in fn.__dict__:
             raise Break("PL0007", f"the signature of {fn.__qualname__}, which is a wrapper", clean=True)
@@ -86,19 +101,12 @@ def l_get_logger(args: tuple, kw: dict) -> Any:
 
 
 # -- the exception at hand ---------------------------------------------------------------------------------------
-def handled() -> bool:
-    """Whether some exception is being handled."""
-    return sys.exc_info()[0] is not None
-
-
 def at_hand(asks: str) -> Any:
     """The exception that the program handles. Where it handles none, it would be told what its caller does.
 
     Exit stacks want to know where a chain of contexts ends: at what this frame handles."""
     if vm.exc is None and vm.frame.globals is not contextlib.__dict__:
-        if vm.world.resumed or handled():
-            raise Break("PL0033", asks, clean=True)
-        process_state.question(handled, (), {}, False)
+        none_at_hand(asks)
     return vm.exc
 
 

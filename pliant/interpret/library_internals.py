@@ -117,7 +117,7 @@ def guard_rules(fn: Any) -> None:
         rule = vars(definition).get(name)
         world.guard(held.key(name), "ID_MATCH", rule)
         if type(rule) is FunctionType:
-            world.guard(held.key(name).attr("__code__"), "ID_MATCH", rule.__code__)
+            guard_reads(rule, held.key(name))
     for name in TABLES:
         table = vars(definition).get(name, {})
         if type(table) is not dict:
@@ -125,3 +125,66 @@ def guard_rules(fn: Any) -> None:
         world.guard(held.key(name), "DICT_KEYS", list(table))
         for key, value in table.items():
             world.guard(held.key(name).key(key), "ID_MATCH", value)
+
+
+CONSTANTS = frozenset((bool, int, float, complex, str, bytes, type(None)))
+SETTLED = (BuiltinType, types.MethodDescriptorType, torch.dtype, torch.device, torch.layout, torch.memory_format, *OPERATORS, CustomOpDef)
+"""What says by its identity all that a rule reads of it; what is registered with an operator is guarded where the rule calls it."""
+LIBRARIES = frozenset((*sys.stdlib_module_names, "torch", "numpy"))
+OUTWARD = (K.STORE_GLOBAL, K.DELETE_GLOBAL, K.IMPORT_NAME, K.LOAD_NAME, K.LOAD_BUILD_CLASS)
+
+
+def of_library(name: Any) -> bool:
+    return str(name).partition(".")[0] in LIBRARIES
+
+
+def guard_reads(fn: FunctionType, source: S.Source) -> None:
+    """What a function of the program's that runs as it is (a rule of an operator) reads of the outside: guarded by value. Raises Break for
+    what no guard holds."""
+    world = vm.world
+    world.guard(source, "FUNCTION", (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
+    key = (fn, "reads")
+    if of_library(fn.__module__) or key in world.lookups:
+        return
+    world.lookups[key] = True
+    for v in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
+        if type(v) not in CONSTANTS:
+            raise unsettled(fn, v)
+    for i, cell in enumerate(fn.__closure__ or ()):
+        if cell == EMPTY:
+            raise unsettled(fn, cell)
+        settle(fn, cell.cell_contents, S.const(fn).cell(i))
+    todo = [fn.__code__]
+    while todo:
+        code = todo.pop()
+        todo += [c for c in code.co_consts if type(c) is types.CodeType]
+        for step in instructions(code):
+            if step.kind in OUTWARD:
+                raise unsettled(fn, code)
+            if step.kind is K.LOAD_GLOBAL:
+                name, at = step.operand[0], S.const(fn.__globals__)
+                if name in fn.__globals__:
+                    settle(fn, fn.__globals__[name], at.key(name))
+                else:
+                    world.guard(at, "DICT_CONTAINS", (name, False), name)
+
+
+def settle(fn: FunctionType, v: Any, source: S.Source) -> None:
+    t = type(v)
+    if t in CONSTANTS or t is tuple and all([type(x) in CONSTANTS for x in v]):
+        vm.world.guard(source, "EQ_MATCH", v)
+        return
+    vm.world.guard(source, "ID_MATCH", v)
+    if t is FunctionType:
+        guard_reads(v, source)
+    elif t is ModuleType or isinstance(v, type):
+        if not of_library(v.__name__ if t is ModuleType else v.__module__):
+            raise unsettled(fn, v)
+    elif t is CustomOpDef:
+        guard_rules(v)
+    elif not isinstance(v, SETTLED):
+        raise unsettled(fn, v)
+
+
+def unsettled(fn: FunctionType, v: Any) -> Break:
+    return Break("PL0030", f"a rule of an operator, {fn.__qualname__}, that reads a {type(v).__qualname__} of the outside", clean=True)

@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled, math, operator, torch
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
@@ -529,7 +531,7 @@ def l_size(args: tuple, kw: dict) -> Any:
         return native(torch.Size, args, kw)
     sizes = unpack(args[0])
     for i, n in enumerate(sizes):
-        if type(n) not in (int, bool) and has_index(n):
+        if type(n) not in (int, bool) and not isinstance(n, np.integer) and has_index(n):  # (integers of NumPy stay what they are)
             try:
                 sizes[i] = index(n)
             except TypeError:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import types
 from typing import Any
 
-import torch
 from torch.nn.modules import module as torch_module
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from pliant.bytecode import kinds as K
+from pliant.graph.originals import torch
 from pliant.interpret import shadows, shells, tracebacks
 from pliant.interpret.attributes import dict_read, getattr_, lookup, own_dict
 from pliant.interpret.blocks import block_call

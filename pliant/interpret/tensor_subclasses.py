@@ -558,7 +558,7 @@ def to_probe(x: Any) -> Any:
     for p, stand in probes.values():
         if stand is x:
             return p
-    with torch._C._DisableTorchDispatch():
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():  # no mode is told of it
         p = Tensor._make_subclass(Probe, torch.empty(0))
     probes[id(p)] = (p, x)
     return p
@@ -772,7 +772,9 @@ def in_frame(fn: Any, args: list) -> list | None:
     """The arguments of `__torch_dispatch__` or `__torch_function__`, called by C++, as the program is to see them; else None."""
     if fn.__name__ not in ("__torch_dispatch__", "__torch_function__"):
         return None
-    return [seen(a) for a in args]
+    told: dict[type, None] = {}
+    swapped(list(args[3:]), lambda x: told.setdefault(from_probe(x).pytype) if type(x) is Probe else x)
+    return [tuple(told) if len(told) == 1 and type(a) is tuple and len(a) == 1 and a[0] is Probe else seen(a) for a in args]
 
 
 def seen(v: Any) -> Any:

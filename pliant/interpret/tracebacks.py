@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import traceback
 import types
 from types import CodeType, FrameType, TracebackType
@@ -18,9 +19,10 @@ from typing import cast
 
 from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import never_started
+from pliant.interpret import process_state
 from pliant.interpret.capture import Effect
 from pliant.interpret.decode import decode
-from pliant.interpret.state import Frame, vm
+from pliant.interpret.state import Break, Frame, vm
 
 FIELDS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
 GENERATOR_KINDS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
@@ -71,6 +73,18 @@ def about_to_raise(e: BaseException, again: bool = False) -> None:
     world.contexts[id(e)] = (e, context if again or vm.exc is None or vm.exc is e else vm.exc, e.__suppress_context__)
     if context is not vm.exc and not again:
         unchain(e)
+
+
+def handled() -> bool:
+    """Whether some exception is being handled."""
+    return sys.exc_info()[0] is not None
+
+
+def none_at_hand(asks: str) -> None:
+    """The program asks what is handled, and handles nothing itself: that its callers do not is guarded."""
+    if vm.world.resumed or handled():
+        raise Break("PL0033", asks, clean=True)
+    process_state.question(handled, (), {}, False)
 
 
 def suppressed(e: BaseException) -> None:

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-import torch
-
 from pliant import native
+from pliant.graph.originals import torch
 from pliant.interpret import policy, runtime, shells
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.jit.identity import WeakIdDict

@@ -9,9 +9,10 @@ what a miss asks before it captures.
 
 from __future__ import annotations
 
-import torch
 from torch.autograd import forward_ad
 from torch.fx import _symbolic_trace as symbolic_trace
+
+from pliant.graph.originals import torch
 
 
 def one_is_on() -> bool:

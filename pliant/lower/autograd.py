@@ -19,6 +19,7 @@ from pliant.graph.record import Op
 from pliant.graph.trace import engine_gradients, rebased
 from pliant.graph.traced import (
     DATA,
+    LAYOUTS,
     LEAF,
     NO_DERIVATIVE,
     PYTHON_BACKWARD,
@@ -89,6 +90,8 @@ class Plan:
         self.slot_vids = {t.vid for t in self.slots}
         self.program = section.ops if section is not None else trace.ops[: trace.n_forward]
         self.steps = views.output_steps(self.program, outputs)
+        if views.outlived(self.program, views.view_steps(self.program), False):
+            raise Reconsider(name, "an operation gives another layout in place to a view, which is made again behind the node", LAYOUTS)
         crossing = {t.vid for t in self.crossing}
         self.rebased = [t for t in self.slots if t.vid not in crossing and rebased(trace, t)]
         self.rebased_vids = {t.vid for t in self.rebased}

@@ -104,11 +104,14 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
 
 
 def outlived(ops: list[Any], steps: dict[int, ViewStep], refused: bool) -> bool:
-    """Whether an operation gives a tensor object another layout in place, of which a view was made before: made again behind it, that view
-    would be another one. Raises Untraceable, if that is `refused`."""
+    """Whether an operation gives a tensor object another layout in place that is a view, or of which a view was made before: made again
+    behind it, that view would be another one. Raises Untraceable, if that is `refused`."""
     at = {id(op): i for i, op in enumerate(ops)}
     for i, op in enumerate(ops):
-        if liveness.restrides(op) and any([s.base is op.args[0] and at.get(id(s.op), i) < i for s in steps.values()]):
+        if not liveness.restrides(op):
+            continue
+        x = op.args[0]
+        if x.vid in steps or any([s.base is x and at.get(id(s.op), i) < i for s in steps.values()]):
             if refused:
                 raise Untraceable(op.target, "gives another layout to a tensor of which there are views")
             return True

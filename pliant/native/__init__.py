@@ -139,11 +139,17 @@ class Same:
         return id(self.obj)
 
 
+FUNCTION_MODES = torch._C._len_torch_function_stack, torch._C._get_function_stack_at  # the program may replace them
+DISPATCH_MODES = torch._C._len_torch_dispatch_stack, torch._C._get_dispatch_stack_at
+
+
 def modes_key() -> tuple:
     """The active torch-function and dispatch modes. A device context equals any other for the same device."""
-    stack: list[Any] = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+    count, at = FUNCTION_MODES
+    stack: list[Any] = [at(i) for i in range(count())]
     functions = tuple(("device", str(m.device)) if type(m) is DeviceContext else Same(m) for m in stack)
-    dispatch = tuple(Same(torch._C._get_dispatch_stack_at(i)) for i in range(torch._C._len_torch_dispatch_stack()))
+    count, at = DISPATCH_MODES
+    dispatch = tuple(Same(at(i)) for i in range(count()))
     return functions, dispatch
 
 

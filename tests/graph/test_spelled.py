@@ -6,12 +6,14 @@ import contextlib
 import operator
 import re
 
+import numpy as np
 import pytest
 import torch
 
 from pliant.graph import decompositions, layout
 from pliant.graph.traced import TracedTensor, Untraceable
 from tests.graph.harness import Captured, describe_all
+from tests.helpers import compiled, pliant
 
 F = torch.nn.functional
 flat, cube = torch.randn(5, 4), torch.randn(3, 5, 4)
@@ -145,3 +147,67 @@ def test_gradients_autocast_and_transforms_are_pytorchs():
 
     with torch.no_grad():
         Captured(ours, (cube, weight, bias))
+
+
+class Holder:
+    """What the program reads its arguments from."""
+
+    args: list
+    settings: dict
+
+
+ODD = (
+    None, True, 0, 4, -1, 4.0, 0.5, "4", 1j, np.float32(0.5), np.int64(4), np.bool_(True), torch.tensor(4), torch.float64, float, int,
+    "cpu", [], (), [4], (4.0,), [np.int64(4)], [True], [None], ["4"], range(4, 5), {4: 1}, float("inf"),
+)  # fmt: skip
+LENGTH = object()
+MADE = {"dtype": torch.float32, "device": "cpu", "requires_grad": False}
+GIVEN: list = [
+    (F.linear, [cube, weight, bias], {}),
+    (F.layer_norm, [cube, (4,), torch.ones(4), torch.ones(4), 1e-5], {}),
+    (F.dropout, [cube, 0.3, False, False], {}),
+    (attend, [query, keys, keys], {"attn_mask": None, "dropout_p": 0.0, "is_causal": False, "scale": 0.5}),
+    (torch.Tensor.reshape, [cube, 3, 20], {}),
+    (F.gelu, [cube], {"approximate": "none"}),
+    (torch.linspace, [0, 1, LENGTH], MADE),
+    (torch.logspace, [0, 1, LENGTH], {"base": 2.0, **MADE}),
+    (torch.tril_indices, [LENGTH, 3], {"offset": 0, "dtype": torch.int64}),
+    (torch.hann_window, [LENGTH], {"periodic": True, **MADE}),
+    (torch.kaiser_window, [LENGTH], {"periodic": True, "beta": 12.0, **MADE}),
+]
+
+
+def told(fn, x):
+    torch.manual_seed(0)
+    try:
+        y = fn(x)
+    except Exception as e:
+        return type(e), str(e)
+    return y
+
+
+@pytest.mark.parametrize("fn, args, kwargs", GIVEN, ids=lambda v: getattr(v, "__name__", None))
+def test_arguments_of_other_kinds(fn, args, kwargs):
+    """What PyTorch's parser takes or refuses, each argument in its turn, behind a call with the right ones."""
+    held = Holder()
+
+    def program(x):
+        return fn(*[x.shape[0] if a is LENGTH else a for a in held.args], **held.settings)
+
+    places = [*range(len(args)), *kwargs]
+    with torch.no_grad():
+        for place in [p for p in places if p != 0 or args[0] is LENGTH]:
+            run = compiled(program)
+            for i, odd in enumerate(ODD):
+                if i % 4 == 0:
+                    pliant.reset()
+                    held.args, held.settings = args, kwargs
+                    run(torch.ones(3))
+                    run(torch.ones(7))
+                held.args = [odd if i == place else a for i, a in enumerate(args)]
+                held.settings = {k: odd if k == place else v for k, v in kwargs.items()}
+                want, got = told(program, torch.ones(7)), told(run, torch.ones(7))
+                if not isinstance(want, torch.Tensor) or not isinstance(got, torch.Tensor):
+                    assert want == got, (place, odd)
+                else:
+                    torch.testing.assert_close(got, want, equal_nan=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 import functools
+import inspect
 import operator
 import types
 import warnings
@@ -575,3 +576,49 @@ def test_numbers_beside_those_of_a_class(read):
     for a in lists:
         want, got = program(torch.ones(1), list(a))[1], run(torch.ones(1), list(a))[1]
         assert got == want and type(got) is type(want) and repr(got) == repr(want), a
+
+
+# -- signatures ------------------------------------------------------------------------------------------------------------
+def test_defaults_and_annotations_that_are_written_to():
+    """The dict stays the same object: what is in it is guarded."""
+
+    def asked(a, *, d=3, e: int = 4):
+        pass
+
+    def fn(x):
+        found = inspect.getfullargspec(asked)
+        return found.kwonlydefaults, str(inspect.signature(asked)), found.annotations
+
+    run, x = compiled(fn), t(3)
+    assert run(x) == fn(x)
+    for value in (4, True, None, "x", x, [1], 3):
+        asked.__kwdefaults__["d"] = value
+        assert run(x) == fn(x)
+    for name in ("e", "a"):
+        asked.__annotations__[name] = float
+        assert run(x) == fn(x)
+    del asked.__kwdefaults__["e"]
+    assert run(x) == fn(x)
+
+
+def test_what_a_caller_handles_is_raised_again():
+    def fn(x):
+        try:
+            raise
+        except RuntimeError as e:
+            return x, str(e)
+
+    run, x = compiled(fn, strict=False), t(3)
+    for _ in range(2):
+        assert run(x) == fn(x)
+        try:
+            raise KeyError("note")
+        except KeyError:
+            with pytest.raises(KeyError):
+                run(x)
+
+
+def test_one_hot_under_another_default_device():
+    run = compiled(lambda x: torch.nn.functional.one_hot(x, 4))
+    with torch.device("meta"):
+        assert run(torch.arange(3, device="cpu")).device.type == "cpu"

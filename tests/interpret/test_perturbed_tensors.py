@@ -741,3 +741,29 @@ def test_padding_of_rows_that_are_not_all_captured():
     run = compiled(program)
     for rows in ([t(3, 2), t(2, 2)], [t(3, 2).to("meta"), t(2, 2)], [t(3, 2), t(2, 2).to_sparse()]):
         assert outcome(run, rows) == outcome(program, rows)
+
+
+# -- checkpoints and hooks on saved tensors -------------------------------------------------------------------------------
+def test_checkpoints_where_hooks_on_saved_tensors_are_disabled_or_set():
+    """They are such hooks: they raise where these are disabled, and what is saved inside goes to no other ones."""
+
+    def fn(x):
+        return torch.utils.checkpoint.checkpoint(lambda v: v.sin() * v, x, use_reentrant=False)
+
+    def gradient(f, x):
+        x = x.clone().requires_grad_()
+        f(x).sum().backward()
+        return x.grad
+
+    run, seen = compiled(fn), []
+    halves = torch.autograd.graph.saved_tensors_hooks(lambda v: seen.append(1) or v.half(), lambda v: v.float())
+    for hooks in (contextlib.nullcontext(), halves):
+        with hooks:
+            torch.testing.assert_close(gradient(run, t(3)), gradient(fn, t(3)))
+    for n in (3, 4):
+        with torch.autograd.graph.disable_saved_tensors_hooks("none here"):
+            with pytest.raises(RuntimeError, match="none here"):
+                run(t(n).requires_grad_())
+            with torch.no_grad():
+                assert torch.equal(run(t(n)), fn(t(n)))
+        torch.testing.assert_close(gradient(run, t(n)), gradient(fn, t(n)))

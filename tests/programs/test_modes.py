@@ -193,3 +193,78 @@ def test_flags_of_backends_inside(name):
     for k in (3, 4):
         assert torch.equal(target(t(k, k))[0], fn(t(k, k))[0])
         assert target(t(k, k))[1] == before == backend.enabled
+
+
+# -- what a mode's own code is, and reads, is guarded where it is told of a length, too ------------------------------------------------
+MORE = 1
+
+
+class Longer(TorchFunctionMode):
+    """Lengths are more; nothing else is asked of it in a region."""
+
+    def __torch_function__(self, fn, types, args=(), kwargs=None):
+        out = fn(*args, **(kwargs or {}))
+        return out + MORE if fn is torch.Tensor.__len__ else out
+
+
+def length_of(x):
+    with Longer():
+        n = len(x)
+    return n
+
+
+def told(fn, x):
+    try:
+        return fn(x)
+    except Exception as e:
+        return type(e), str(e)
+
+
+def test_lengths_that_a_mode_says(monkeypatch):
+    run, x, own = compiled(length_of), t(3), Longer.__torch_function__
+    for value in (1, 2, 1):
+        monkeypatch.setattr(f"{__name__}.MORE", value)
+        assert run(x) == length_of(x) == 3 + value
+
+    def other(self, fn, types, args=(), kwargs=None):
+        return 7 if fn is torch.Tensor.__len__ else fn(*args)
+
+    for new in (other, property(own), staticmethod(own), own):
+        monkeypatch.setattr(Longer, "__torch_function__", new)
+        assert told(run, x) == told(length_of, x)
+
+
+def test_classes_of_tensors_under_a_mode():
+    class Marked(torch.Tensor):
+        pass
+
+    def fn(x):
+        with Told() as m:
+            y = x * 2
+        return y, [told[:4] for told in m.heard]
+
+    run, x = compiled(fn), t(3).as_subclass(Marked)
+    want, got = fn(x), run(x)
+    assert type(got[0]) is Marked and torch.equal(want[0], got[0]) and want[1] == got[1]
+
+
+@pytest.mark.parametrize("mode", [None, Told])
+def test_functions_that_count_modes_are_replaced(mode, monkeypatch):
+    def fn(x):
+        return x * 2 if mode is None else inside(x)
+
+    def inside(x):
+        with mode() as m:
+            y = x * len(x)
+        return y, len(m.heard)
+
+    run = compiled(fn)
+    want = fn(t(3))
+    run(t(3))
+    count = torch._C._len_torch_function_stack
+    monkeypatch.setattr(torch._C, "_len_torch_function_stack", lambda: count() + 3)
+    for n in (3, 4):
+        got = run(t(n))
+    monkeypatch.undo()
+    got = run(t(3))
+    assert torch.equal(want, got) if mode is None else torch.equal(want[0], got[0]) and want[1] == got[1]

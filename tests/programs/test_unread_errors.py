@@ -55,6 +55,18 @@ def divides_between_writes(x, d):
     return a, q
 
 
+def unknown_approximation(x, d):
+    x.add_(1)
+    torch.nn.functional.gelu(x, approximate="no")
+    return x
+
+
+def unknown_approximation_in_place(x, d):
+    y = x + 1
+    torch._C._nn.gelu_(y, approximate="no")
+    return y
+
+
 PUTS = {
     "index_add": lambda z, x, d: z.index_add(0, d, x),
     "index_add_": lambda z, x, d: z.index_add_(0, d, x),
@@ -89,6 +101,7 @@ def outcome(fn):
 @pytest.mark.parametrize("backend", ["native", "aten"])
 @pytest.mark.parametrize("fn", [
     divides, divides_in_place, remainder_of_a_number, negative_power, fills, fills_with_what_is_large, deviation, divides_between_writes,
+    unknown_approximation, unknown_approximation_in_place,
     *map(puts, PUTS),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:index_reduce")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
+from pliant.graph.originals import torch
 from pliant.guards.source import Source
 from pliant.guards.views import SMALL, VIEWS
 from pliant.interpret.arrays.dtypes import CANON, KNOWN, NUMPY, SCALARS

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from pliant.errors import PliantError
+from pliant.graph.originals import torch
 from pliant.guards import source as S
 from pliant.guards.views import VIEWS
 from pliant.interpret import shadows

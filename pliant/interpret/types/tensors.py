@@ -14,8 +14,8 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards import views
-from pliant.interpret import datafield, globalstate, in_torch, indexing, tape, tensor_inputs, tensor_subclasses, walks
-from pliant.interpret.attributes import lookup
+from pliant.interpret import attributes, datafield, globalstate, in_torch, indexing, tape, tensor_inputs, tensor_subclasses, walks
+from pliant.interpret.attributes import lookup, not_yet
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import KEYED, captured_call
@@ -100,7 +100,7 @@ def length_told(t: Any) -> Any:
     if vm.world.entry_state["function modes"] or vm.world.source_of(globalstate.function_modes()[-1]) is not None:
         raise Break("PL0011", "the length of a tensor, of which a mode from outside is told", clean=True)
     told = (torch.Tensor,) if t.pytype is torch.Tensor else ()  # not of a parameter
-    n = captured_call(tell_mode, (torch.Tensor.__len__, told, (t,)), {})
+    n = tell_mode(torch.Tensor.__len__, told, (t,))
     if type(n) is not int and type(n) is not torch.SymInt:
         raise Break("PL0011", "the length of a tensor, for which a mode has another answer than an int")
     return as_length(n)
@@ -108,9 +108,10 @@ def length_told(t: Any) -> Any:
 
 def tell_mode(fn: Any, told: tuple, args: tuple) -> Any:
     """What `handle_torch_function` does with the innermost mode, whose own code is interpreted."""
+    not_yet()
     mode = torch._C._pop_torch_function_stack()  # type: ignore[attr-defined]
     try:
-        return mode.__torch_function__(fn, told, args, {})
+        return call(attributes.getattr_(mode, "__torch_function__"), (fn, told, args, {}), {})
     finally:
         torch._C._push_on_torch_function_stack(mode)  # type: ignore[attr-defined]
 

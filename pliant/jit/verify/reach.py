@@ -29,9 +29,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-import torch
 
 from pliant import native
+from pliant.graph.originals import torch
 from pliant.interpret.immutable import HEAPTYPE, IMMUTABLETYPE
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.verify import contents

@@ -184,6 +184,17 @@ def leaf_inside(x):
     return a, b, b.exp() * w
 
 
+def lost_leaf(x):
+    a = (x * x).sum()
+    return a, a.detach().requires_grad_().sum() + a
+
+
+def lost_leaf_made_here(x):
+    a = (x * x).sum(1)
+    w = torch.ones(2, requires_grad=True)
+    return a, (w * 2).sum() * a
+
+
 def branch(x):
     a = x.sin()
     b = torch.cond(a.sum() > 1, lambda a: a * 2, lambda a: a.cos(), (a,))
@@ -193,7 +204,7 @@ def branch(x):
 PROGRAMS = [
     square, features, chain, woven, numbers, views, view_of_input, parts, in_place, by_data, drawn, detached, without_gradients, buffer,
     asserted, broken, deep, own_function, own_function_and_input, own_function_between,
-    hook_inside, leaf_inside, branch, written_by_a_view, what_nobody_needs, backward_inside,
+    hook_inside, leaf_inside, lost_leaf, lost_leaf_made_here, branch, written_by_a_view, what_nobody_needs, backward_inside,
 ]  # fmt: skip
 
 

@@ -111,7 +111,7 @@ class NoBackward(Exception):
 
 def is_limit(error: BaseException) -> bool:
     """Whether an exception says that C++ code cannot work on a stand-in (not that the program is wrong): a reason to break the graph."""
-    return isinstance(error, (RuntimeError, NotImplementedError)) and any(text in str(error) for text in LIMITS)
+    return isinstance(error, (RuntimeError, NotImplementedError)) and any(type(a) is str and text in a for a in error.args for text in LIMITS)
 
 
 def limit_of(error: BaseException) -> str:

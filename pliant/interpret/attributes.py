@@ -370,6 +370,8 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
             raise Break("PL0012", f"attribute {name!r} of a {t.__name__}, of which a mode is told", clean=True)
     if outside and (tr not in STORED or at is not t and lookup(t, name) is not raw):  # the guards read what the class gives
         raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
+    if name == "__context__" and isinstance(obj, BaseException):
+        tracebacks.context_asked(obj)
     if outside:
         vm.world.unusual()
         written = vm.world.tensor_writes.get((id(obj), name))

@@ -22,6 +22,7 @@ from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call,
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm
+from pliant.interpret.tracebacks import at_hand
 
 # -- texts -------------------------------------------------------------------------------------------------------
 for _fn in (str.maketrans, bytes.maketrans):
@@ -86,22 +87,6 @@ def l_get_logger(args: tuple, kw: dict) -> Any:
 
 
 # -- the exception at hand ---------------------------------------------------------------------------------------
-def handled() -> bool:
-    """Whether some exception is being handled."""
-    return sys.exc_info()[0] is not None
-
-
-def at_hand(asks: str) -> Any:
-    """The exception that the program handles. Where it handles none, it would be told what its caller does.
-
-    Exit stacks want to know where a chain of contexts ends: at what this frame handles."""
-    if vm.exc is None and vm.frame.globals is not contextlib.__dict__:
-        if vm.world.resumed or handled():
-            raise Break("PL0033", asks, clean=True)
-        process_state.question(handled, (), {}, False)
-    return vm.exc
-
-
 @lookaside(sys.exc_info)
 def l_exc_info(args: tuple, kw: dict) -> Any:
     e = at_hand("sys.exc_info()")

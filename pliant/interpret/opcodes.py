@@ -24,7 +24,7 @@ from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
 from pliant.interpret.slots import binary, compare, contains, get_iter, get_next, identical, truth, unary
 from pliant.interpret.state import Break, LoopBackSignal, changed, taken, vm, writes
-from pliant.interpret.tracebacks import about_to_raise, suppressed
+from pliant.interpret.tracebacks import about_to_raise, none_outside, suppressed
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
 
@@ -500,6 +500,7 @@ def raise_varargs(f: Any, n: int) -> None:
     s = f.stack
     if n == 0:
         if vm.exc is None:
+            none_outside("a raise of what the caller handles")
             raise RuntimeError("No active exception to reraise")
         about_to_raise(vm.exc, again=True)
         raise vm.exc

@@ -29,6 +29,8 @@ def exception_fill(b: Builder, e: BaseException, name: str) -> None:
         b.emit(f"{name}.__cause__ = {b.ref(e.__cause__)}")
     if e.__context__ is not None:
         b.emit(f"{name}.__context__ = {b.ref(e.__context__)}")
+    elif id(e) in b.world.unchained:
+        b.emit(f"{b.constant(support.chain)}({name})")
     b.emit(f"{name}.__suppress_context__ = {e.__suppress_context__}")
     b.attributes(e, name)
 

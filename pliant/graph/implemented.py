@@ -101,9 +101,14 @@ def implemented(op: Any) -> bool:
 
 def why_not(op: Any, tensors: Sequence[TracedTensor]) -> Exception | None:
     """What ATen says that it does not do for these dtypes, of pointwise operations."""
-    if all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name:
+    if all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name and not beside_complex(op):
         return None
     return refusal(known(op)) if pointwise(op.target) and may_try(op) else None
+
+
+def beside_complex(op: Any) -> bool:
+    """Whether a complex number decides on the dtype that ATen computes in."""
+    return complex in map(type, op.args)
 
 
 def pointwise(target: Any) -> bool:
@@ -119,7 +124,7 @@ def refused(op: Any) -> bool:
     """Whether an operation that nobody reads is there for what eager may raise: ATen has no code for the dtypes of its operands, or nothing
     tells that it has."""
     tensors = op_inputs(op)
-    if not tensors or all([t.dtype in ALL or t.layout is not torch.strided for t in tensors]):
+    if not tensors or all([t.dtype in ALL or t.layout is not torch.strided for t in tensors]) and not beside_complex(op):
         return False
     schema = op.target._schema
     if not schema.name.startswith("aten::") or any([r.alias_info is not None for r in schema.returns]):

@@ -23,8 +23,8 @@ from pliant.bytecode.assemble import never_started
 from pliant.interpret import process_state
 from pliant.interpret.capture import Effect
 from pliant.interpret.decode import decode
+from pliant.interpret.runtime import chain
 from pliant.interpret.state import Break, Frame, vm
-from pliant.jit.support import chain
 
 FIELDS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
 GENERATOR_KINDS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator

@@ -8,7 +8,6 @@ import contextlib
 import gc
 import itertools
 import random
-import sys
 import types
 import weakref
 from collections.abc import Iterator
@@ -87,21 +86,6 @@ def new_exception(cls: type, base: type, given: tuple, args: tuple) -> BaseExcep
         pass
     e.args = args
     return e
-
-
-def chain(e: BaseException) -> None:
-    """Give `e` the context that raising it here gives it."""
-    held = sys.exc_info()[1]
-    if held is None or held is e:
-        return
-    seen: set[int] = set()
-    o: BaseException | None = held
-    while o is not None and id(o) not in seen:
-        seen.add(id(o))
-        if o.__context__ is e:
-            o.__context__ = None
-        o = o.__context__
-    e.__context__ = held
 
 
 def new_deque(cls: type, maxlen: int | None) -> collections.deque:

@@ -9,7 +9,6 @@ import torch
 
 from tests.helpers import pliant
 
-
 CONTEXTS = {}
 
 

@@ -212,3 +212,24 @@ def test_comparisons_with_a_complex_number(read):
             with pytest.raises(NotImplementedError, match="gt_cpu"):
                 side(torch.ones(n), y)
             assert seen == ["before"] and y.tolist() == [2] * n
+
+
+@pytest.mark.parametrize("fill", [
+    lambda x: x.fill_(x), lambda x: x.fill_(x[0, :1]), lambda x: x.masked_fill(x > 0, x[0]), lambda x: x.masked_fill_(x > 0, x),
+])  # fmt: skip
+def test_filled_with_more_than_one_number(fill):
+    seen = []
+
+    def fn(x, y):
+        seen.append("before")
+        y.mul_(2)
+        fill(x)
+        return x
+
+    for side in (fn, pliant.compile(fn)):
+        for n in (2, 3):
+            y = torch.ones(n)
+            seen.clear()
+            with pytest.raises(RuntimeError, match="only supports"):
+                side(torch.ones(n, 2), y)
+            assert seen == ["before"] and y.tolist() == [2] * n

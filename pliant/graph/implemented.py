@@ -70,7 +70,7 @@ def refuse(op: Any) -> None:
     if op.target._schema.name not in CHECKED or type(made) is not TracedTensor:
         return
     wide = made.dtype is torch.int64  # which all integers fit
-    if not wide and (made.dtype not in MOST or made.dtype in WIDE):
+    if not wide and (made.dtype not in MOST or made.dtype in WIDE) and not beside_complex(op):
         return
     least = 0 if made.dtype is torch.uint8 else -127
     one = op.target is aten.scalar_tensor.default  # which converts it otherwise
@@ -82,7 +82,8 @@ def refuse(op: Any) -> None:
             declared = isinstance(cond, Expr) and layout.is_declared(cond)  # no example decides it: ATen looks when the graph runs
             if not declared and not layout.ask(v.node.scope, cond, symnode.site_hook()):
                 v = symnode.concrete(v)
-        if type(v) is float and not least <= v < 127 or type(v) is int and not wide and not least <= v < 127:
+        lost = t is complex and not made.dtype.is_complex
+        if lost or type(v) is float and not least <= v < 127 or type(v) is int and not wide and not least <= v < 127:
             with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
                 convert(v, dtype=made.dtype, device="cpu")
 

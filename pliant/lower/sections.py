@@ -174,6 +174,8 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
         if any([binder[name] > k for name in symbols]) or any([maker[vid] > k for vid in tensors]):
             return []
         crossing = [t for t in tensors.values() if maker[t.vid] >= 0 and t.requires_grad and t.grad_fn is not None]
+        if len({(t.grad_fn, t.output_nr) for t in crossing}) < len(crossing):
+            return []  # what a node has made, and that as it has kept it: each would be given the gradients of both
         memory = {t.storage_id for t in crossing}
         if not all(map(memory.isdisjoint, rewritten[k:])):
             return []

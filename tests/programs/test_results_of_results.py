@@ -317,6 +317,20 @@ def handled(x, i, log, seen):
 
 
 @pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("kept", [torch.relu, torch.tanh, torch.exp, torch.sigmoid, lambda x: x.softmax(-1)])
+def test_gradients_of_gradients_of_what_nodes_keep(kept, backend):
+    def fn(x):
+        a = gradients((kept(x) * x * x).sum(), x, create_graph=True)[0]
+        return a, gradients((a * x * x).sum(), x, create_graph=True)[0]
+
+    compiled = pliant.compile(fn, backend=backend, background=False)
+    for n in (3, 4):
+        x = torch.rand(n, 4, requires_grad=True)
+        want, got = (gradients(sum((t * t).sum() for t in side(x)), x)[0] for side in (fn, compiled))
+        torch.testing.assert_close(want, got, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
 @pytest.mark.parametrize("program", [raising, raising_behind_a_write, handled], ids=lambda f: f.__name__)
 def test_a_later_section_that_raises(program, backend):
     """What the sections before it have drawn is drawn anew where the frame runs again, and what they have written is not written twice."""

@@ -216,8 +216,9 @@ def test_comparisons_with_a_complex_number(read):
 
 @pytest.mark.parametrize("fill", [
     lambda x: x.fill_(x), lambda x: x.fill_(x[0, :1]), lambda x: x.masked_fill(x > 0, x[0]), lambda x: x.masked_fill_(x > 0, x),
+    lambda x: x.fill_((-1) ** 0.5), lambda x: x.masked_fill(x > 0, 1j),
 ])  # fmt: skip
-def test_filled_with_more_than_one_number(fill):
+def test_filled_with_what_does_not_fit(fill):
     seen = []
 
     def fn(x, y):
@@ -230,6 +231,6 @@ def test_filled_with_more_than_one_number(fill):
         for n in (2, 3):
             y = torch.ones(n)
             seen.clear()
-            with pytest.raises(RuntimeError, match="only supports"):
+            with pytest.raises(RuntimeError, match="only supports|cannot be converted"):
                 side(torch.ones(n, 2), y)
             assert seen == ["before"] and y.tolist() == [2] * n

@@ -70,7 +70,7 @@ def refuse(op: Any) -> None:
     if op.target._schema.name not in CHECKED or type(made) is not TracedTensor:
         return
     wide = made.dtype is torch.int64  # which all integers fit
-    if not wide and (made.dtype not in MOST or made.dtype in WIDE):
+    if not wide and (made.dtype not in MOST or made.dtype in WIDE) and not beside_complex(op):
         return
     least = 0 if made.dtype is torch.uint8 else -127
     one = op.target is aten.scalar_tensor.default  # which converts it otherwise
@@ -82,7 +82,8 @@ def refuse(op: Any) -> None:
             declared = isinstance(cond, Expr) and layout.is_declared(cond)  # no example decides it: ATen looks when the graph runs
             if not declared and not layout.ask(v.node.scope, cond, symnode.site_hook()):
                 v = symnode.concrete(v)
-        if type(v) is float and not least <= v < 127 or type(v) is int and not wide and not least <= v < 127:
+        lost = t is complex and not made.dtype.is_complex
+        if lost or type(v) is float and not least <= v < 127 or type(v) is int and not wide and not least <= v < 127:
             with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
                 convert(v, dtype=made.dtype, device="cpu")
 
@@ -101,10 +102,15 @@ def implemented(op: Any) -> bool:
 
 def why_not(op: Any, tensors: Sequence[TracedTensor]) -> Exception | None:
     """What ATen says that it does not do for these dtypes, of pointwise operations, or for a text of its settings."""
-    usual = all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name
+    usual = all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name and not beside_complex(op)
     if usual and not any([type(v) is str for v in (*op.args, *op.kwargs.values())]):
         return None
     return refusal(known(op)) if pointwise(op.target) and may_try(op) else None
+
+
+def beside_complex(op: Any) -> bool:
+    """Whether a complex number decides on the dtype that ATen computes in."""
+    return complex in map(type, op.args)
 
 
 def pointwise(target: Any) -> bool:
@@ -120,7 +126,7 @@ def refused(op: Any) -> bool:
     """Whether an operation that nobody reads is there for what eager may raise: ATen has no code for the dtypes of its operands, or nothing
     tells that it has."""
     tensors = op_inputs(op)
-    if not tensors or all([t.dtype in ALL or t.layout is not torch.strided for t in tensors]):
+    if not tensors or all([t.dtype in ALL or t.layout is not torch.strided for t in tensors]) and not beside_complex(op):
         return False
     schema = op.target._schema
     if not schema.name.startswith("aten::") or any([r.alias_info is not None for r in schema.returns]):

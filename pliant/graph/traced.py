@@ -112,7 +112,10 @@ class NoBackward(Exception):
 
 def is_limit(error: BaseException) -> bool:
     """Whether an exception says that C++ code cannot work on a stand-in (not that the program is wrong): a reason to break the graph."""
-    return isinstance(error, (RuntimeError, NotImplementedError)) and any(text in str(error) for text in LIMITS)
+    if not isinstance(error, (RuntimeError, NotImplementedError)):
+        return False
+    said = [a for a in error.args if type(a) is str]  # (the program's own errors may hold anything)
+    return any([text in a for a in said for text in LIMITS])
 
 
 def limit_of(error: BaseException) -> str:

@@ -103,8 +103,11 @@ def under(raw: Any, part: str, cls: type, name: str) -> Any:
     return held if known(held) else getattr_(descriptor(raw, cls, name), part)
 
 
+CONTENTS = types.CellType.__dict__["cell_contents"]
+
+
 class Empty:
-    """Guard predicate: the slot of an instance has no value."""
+    """Guard predicate: the slot of an instance, or a cell, has no value."""
 
     __slots__ = ("slot",)
 
@@ -114,7 +117,7 @@ class Empty:
     def __call__(self, o: Any) -> bool:
         try:
             self.slot.__get__(o, type(o))
-        except AttributeError:
+        except (AttributeError, ValueError):
             return True
         return False
 
@@ -367,6 +370,8 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
             raise Break("PL0012", f"attribute {name!r} of a {t.__name__}, of which a mode is told", clean=True)
     if outside and (tr not in STORED or at is not t and lookup(t, name) is not raw):  # the guards read what the class gives
         raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
+    if name == "__context__" and isinstance(obj, BaseException):
+        tracebacks.context_asked(obj)
     if outside:
         vm.world.unusual()
         written = vm.world.tensor_writes.get((id(obj), name))
@@ -374,8 +379,8 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
             return written[1]
     try:
         v = raw.__get__(obj, t)
-    except AttributeError:
-        if outside and tr is types.MemberDescriptorType:
+    except (AttributeError, ValueError):
+        if outside and (tr is types.MemberDescriptorType or raw is CONTENTS):
             vm.world.guard(vm.world.sources[id(obj)], "PREDICATE", Empty(raw), name)
         raise
     if t is functools.partial and id(obj) in vm.world.standing:

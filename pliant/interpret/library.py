@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import dataclasses
 import enum
 import functools
@@ -22,7 +21,7 @@ from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call,
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm
-from pliant.interpret.tracebacks import none_at_hand
+from pliant.interpret.tracebacks import at_hand
 
 # -- texts -------------------------------------------------------------------------------------------------------
 for _fn in (str.maketrans, bytes.maketrans):
@@ -101,15 +100,6 @@ def l_get_logger(args: tuple, kw: dict) -> Any:
 
 
 # -- the exception at hand ---------------------------------------------------------------------------------------
-def at_hand(asks: str) -> Any:
-    """The exception that the program handles. Where it handles none, it would be told what its caller does.
-
-    Exit stacks want to know where a chain of contexts ends: at what this frame handles."""
-    if vm.exc is None and vm.frame.globals is not contextlib.__dict__:
-        none_at_hand(asks)
-    return vm.exc
-
-
 @lookaside(sys.exc_info)
 def l_exc_info(args: tuple, kw: dict) -> Any:
     e = at_hand("sys.exc_info()")

@@ -17,7 +17,7 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import groups
-from pliant.interpret.attributes import getattr_, lookup, type_name
+from pliant.interpret.attributes import CONTENTS, Empty, getattr_, lookup, type_name
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
@@ -157,6 +157,7 @@ def read_cell(cell: Any, f: Any, i: int) -> Any:
         try:
             v = cell.cell_contents
         except ValueError:
+            world.guard(src.base, "PREDICATE", Empty(CONTENTS), cell_name(f, i))
             raise unbound_cell(f, i) from None
         got = world.cell_values[key] = (cell, world.locate(v, src))
     if got[1] is UNSET:
@@ -197,17 +198,16 @@ def store_deref(f: Any, i: int) -> None:
 
 @op(K.DELETE_DEREF)
 def delete_deref(f: Any, i: int) -> None:
+    if vm.asking:
+        writes()
     cell = f.fast[i]
     world = vm.world
+    read_cell(cell, f, i)
     if id(cell) in world.cells:
-        read_cell(cell, f, i)
         world.cell_values[id(cell)] = (cell, UNSET)
         world.cell_writes[id(cell)] = cell
-        return
-    try:
+    else:
         del cell.cell_contents
-    except ValueError:
-        raise unbound_cell(f, i) from None
 
 
 # -- names ---------------------------------------------------------------------------------------------

@@ -303,3 +303,18 @@ def set_slot(obj: Any, cls: type, name: str, value: Any) -> None:
 def super_attribute(fn: Any, cls: Any, obj: Any, name: str, two: bool) -> Any:
     """`super().name`, whatever `super` means to the program."""
     return getattr(fn(cls, obj) if two or fn is super else fn(), name)
+
+
+def chain(e: BaseException) -> None:
+    """Give `e` the context that raising it here gives it."""
+    held = sys.exc_info()[1]
+    if held is None or held is e:
+        return
+    seen: set[int] = set()
+    o: BaseException | None = held
+    while o is not None and id(o) not in seen:
+        seen.add(id(o))
+        if o.__context__ is e:
+            o.__context__ = None
+        o = o.__context__
+    e.__context__ = held

@@ -5,6 +5,7 @@ program catches it, it gets the traceback that CPython would have given: one ent
 and a bare `raise` adding none. The frames in it are empty stand-ins with the user's code (file, name and positions are right; locals are
 not there).
 An exception that existed before the capture gets its fields back when the capture ends; what changed becomes effects.
+What is raised where the program handles nothing has for its context what its caller handles: that is looked up by the emitted code.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pliant.bytecode.assemble import never_started
 from pliant.interpret import process_state
 from pliant.interpret.capture import Effect
 from pliant.interpret.decode import decode
+from pliant.interpret.runtime import chain
 from pliant.interpret.state import Break, Frame, vm
 
 FIELDS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
@@ -57,6 +59,40 @@ def is_users(tb: TracebackType) -> bool:
     return tb.tb_frame in _made
 
 
+def handled() -> bool:
+    """Whether some exception is being handled."""
+    return sys.exc_info()[0] is not None
+
+
+def at_hand(asks: str) -> BaseException | None:
+    """The exception that the program handles. Where it handles none, it would be told what its caller does.
+
+    Exit stacks want to know where a chain of contexts ends: at what this frame handles."""
+    if vm.exc is None and vm.frame.globals is not contextlib.__dict__:
+        none_at_hand(asks)
+    return vm.exc
+
+
+def none_at_hand(asks: str) -> None:
+    """The program asks what is handled, and handles nothing itself: that its callers do not is guarded. Raises Break if they do."""
+    if vm.world.resumed:
+        raise Break("PL0033", asks, clean=True)
+    none_outside(asks)
+
+
+def none_outside(asks: str) -> None:
+    """The caller handles no exception: a guard. Raises Break if it does."""
+    if handled():
+        raise Break("PL0033", asks, clean=True)
+    process_state.question(handled, (), {}, False)
+
+
+def context_asked(e: BaseException) -> None:
+    """The program reads the context of `e`."""
+    if id(e) in vm.world.unchained and e.__context__ is None and vm.frame.globals is not contextlib.__dict__:
+        none_outside("the context of an exception")
+
+
 def keep(e: BaseException) -> None:
     """The fields of an exception from outside are about to change: they come back when the capture ends."""
     world = vm.world
@@ -73,18 +109,8 @@ def about_to_raise(e: BaseException, again: bool = False) -> None:
     world.contexts[id(e)] = (e, context if again or vm.exc is None or vm.exc is e else vm.exc, e.__suppress_context__)
     if context is not vm.exc and not again:
         unchain(e)
-
-
-def handled() -> bool:
-    """Whether some exception is being handled."""
-    return sys.exc_info()[0] is not None
-
-
-def none_at_hand(asks: str) -> None:
-    """The program asks what is handled, and handles nothing itself: that its callers do not is guarded."""
-    if vm.world.resumed or handled():
-        raise Break("PL0033", asks, clean=True)
-    process_state.question(handled, (), {}, False)
+    if vm.exc is None and not again and id(e) in world.outside:
+        world.unchained[id(e)] = e
 
 
 def suppressed(e: BaseException) -> None:
@@ -160,6 +186,8 @@ def caught(e: BaseException) -> None:
     for code, offset, line in sites:
         tb = TracebackType(tb, frame_of(code), offset, line)
     e.__traceback__ = tb
+    if e.__context__ is None and id(e) not in vm.world.outside:
+        vm.world.unchained[id(e)] = e
 
 
 def changed(e: BaseException, name: str) -> bool:
@@ -173,6 +201,8 @@ def effects() -> list[Effect]:
     out = []
     for e, *_ in vm.world.raised_outside.values():
         out += [Effect("setattr", e, (name, getattr(e, name))) for name in FIELDS if changed(e, name)]
+        if id(e) in vm.world.unchained:
+            out.append(Effect("call", chain, ((e,), {})))
     return out
 
 

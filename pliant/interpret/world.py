@@ -120,6 +120,7 @@ class World:
         self.made: list[Shadow] = []  # the shadows, in the order in which they were made
         self.aliases: list[Guard] = []  # the guards that two paths lead to one object
         self.blocks: Any = None  # what was recorded of them
+        self.unchained: dict[int, Any] = {}  # exceptions whose context is what the caller handles
         self.raised_outside: dict[int, tuple] = {}  # exceptions from outside that the program raised, with their fields before
 
     def release(self) -> None:

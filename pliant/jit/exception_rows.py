@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pliant.interpret.immutable import HEAPTYPE
+from pliant.interpret.runtime import chain
 from pliant.jit import support
 from pliant.jit.reconstruct import Builder, Row, class_of
 
@@ -29,6 +30,8 @@ def exception_fill(b: Builder, e: BaseException, name: str) -> None:
         b.emit(f"{name}.__cause__ = {b.ref(e.__cause__)}")
     if e.__context__ is not None:
         b.emit(f"{name}.__context__ = {b.ref(e.__context__)}")
+    elif id(e) in b.world.unchained:
+        b.emit(f"{b.constant(chain)}({name})")
     b.emit(f"{name}.__suppress_context__ = {e.__suppress_context__}")
     b.attributes(e, name)
 

@@ -267,8 +267,9 @@ def generator_function(resume: ResumeCode, globals_: dict, name: str) -> Functio
 
 
 def _build(origin: CodeType, layout: Layout) -> ResumeCode:
-    code = origin if origin.co_varnames else _with_slot_zero(origin)
-    restore = _restore(code, layout)
+    moved = not origin.co_varnames
+    code = _with_slot_zero(origin) if moved else origin
+    restore = _restore(code, layout, moved)
     lastis = [n for n in layout.stack if type(n) is int]
     if layout.mode == YIELD:
         head, tail = restore, _suspend(code, layout.offset, len(code.co_consts) + len(lastis))
@@ -300,8 +301,8 @@ def _build(origin: CodeType, layout: Layout) -> ResumeCode:
     return ResumeCode(made, layout, shift, weakref.ref(origin))
 
 
-def _restore(code: CodeType, layout: Layout) -> bytes:
-    """Instructions from entry to the restored frame."""
+def _restore(code: CodeType, layout: Layout, moved: int) -> bytes:
+    """Instructions from entry to the restored frame. `moved`: by how much its slots are higher than the layout has them."""
     out = b""
     if code.co_freevars:
         out += ins(K.COPY_FREE_VARS, len(code.co_freevars))
@@ -316,10 +317,10 @@ def _restore(code: CodeType, layout: Layout) -> bytes:
     if n:
         out += ins(K.LOAD_LOCAL, 0) + ins(K.UNPACK_SEQUENCE, n)
         out += ins(K.LOAD_LOCAL, 0) + ins(K.LOAD_CONST, none) + ins(K.LOAD_CONST, none) + ins(K.BUILD_SLICE, 2) + ins(K.DELETE_ITEM)
-    if 0 not in layout.slots:
+    if moved or 0 not in layout.slots:
         out += ins(K.DELETE_LOCAL, 0)
     for slot in layout.slots:
-        out += ins(K.STORE_LOCAL, slot)
+        out += ins(K.STORE_LOCAL, slot + moved)
     if handling:
         at = layout.stack.index(PREVIOUS)
         out += ins(K.PUSH_EXC_INFO) + ins(K.POP) + ins(K.SWAP, sum(present[at:]) + 1) + ins(K.POP)
@@ -363,10 +364,16 @@ def _suspend(code: CodeType, offset: int, none: int) -> bytes:
 
 
 def _with_slot_zero(code: CodeType) -> CodeType:
-    """`code` has no plain local: give slot 0 a name without moving the other slots."""
-    shared = code.co_cellvars + code.co_freevars
-    if not shared:
-        return code.replace(co_varnames=(".state",), co_nlocals=1)
+    """`code` has no plain local: give it one, in slot 0. Its cells, all its slots, move up by one.
+
+    (Free variables stay free: CPython names them in the error of one that is not bound.)
+    """
     if "__class__" in code.co_freevars:
         raise CannotResume(f"{code.co_qualname} has no argument but a __class__ cell")
-    return code.replace(co_varnames=shared[:1], co_nlocals=1, co_cellvars=shared, co_freevars=())
+    raw = bytearray(code.co_code)
+    for i in instructions(code):
+        if i.kind in K.OF_CELLS:
+            if raw[i.offset + 1] != i.operand or i.operand == 255:
+                raise CannotResume(f"{code.co_qualname} has no local variable and {len(_cell_slots(code))} cells")
+            raw[i.offset + 1] += 1
+    return code.replace(co_varnames=(".state",), co_nlocals=1, co_code=bytes(raw))

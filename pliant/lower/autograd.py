@@ -108,7 +108,7 @@ class Plan:
         self.differentiable_vids = {h.vid for h in self.differentiable}
         self.freed = self.went_backward()
         leaves = [t for t in self.slots if self.leaf(t).is_leaf and self.leaf(t).requires_grad and t.vid not in self.unseen]
-        begins = crossing | {t.vid for t in leaves}
+        begins = (crossing - self.unseen) | {t.vid for t in leaves}
         self.wanted = [t for t in self.slots if t.vid in begins]
         self.refuse_leaves()
         stop = self.slot_vids | {h.vid for h in self.heads}

@@ -38,7 +38,7 @@ class Section:
     made: list[Any]
     numbers: list[Any]  # of the last: those that the region returns
     crossing: list[TracedTensor]  # inputs with a history, which an earlier section has made
-    leaves: set[int]  # vids of leaves that cross, which nobody sees
+    leaves: set[int]  # vids of leaves that cross, and of what comes from such alone: nobody sees their gradients
     foreign: frozenset[str]  # symbols that other sections make known
     before: list[Any]  # all assertions of the region
 
@@ -165,6 +165,7 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
     wants = [needs(Block(*block), trace.scope.simplify) for block in zip(parts, asserts, lasts, strict=True)]
     wants = [(tensors, {n: e for n, e in symbols.items() if n in binder}) for tensors, symbols in wants]  # the others are equal to some
     finals = {t.vid: t for t in liveness.tensors_of(outputs)}
+    begins = {trace.leaves.get(t.vid, t).vid for t in liveness.tensors_of(inputs)}
     rewritten = [{t.storage_id for op in ops for t in liveness.written(op) if t.requires_grad} for ops in parts]  # it has another history
     made: list[Section] = []
     if any([vid not in maker for tensors, _ in wants for vid in tensors]):
@@ -173,6 +174,8 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
         if any([binder[name] > k for name in symbols]) or any([maker[vid] > k for vid in tensors]):
             return []
         crossing = [t for t in tensors.values() if maker[t.vid] >= 0 and t.requires_grad and t.grad_fn is not None]
+        if len({(t.grad_fn, t.output_nr) for t in crossing}) < len(crossing):
+            return []  # what a node has made, and that as it has kept it: each would be given the gradients of both
         memory = {t.storage_id for t in crossing}
         if not all(map(memory.isdisjoint, rewritten[k:])):
             return []
@@ -183,9 +186,14 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
         numbers = list(filter(is_number, told)) if k == len(parts) - 1 else []
         given = [*tensors.values(), *symbols.values()]
         own = [t for t in (*tensors.values(), *later_t.values()) if maker[t.vid] >= 0 and t.vid not in finals]
-        leaves = {t.vid for t in own if t.requires_grad and t.is_leaf}
+        leaves = {t.vid for t in own if t.requires_grad and (t.is_leaf or begins.isdisjoint(begins_at(t)))}
         made.append(Section(parts[k], asserts[k], given, [*out, *later_s.values()], numbers, crossing, leaves, foreign, before))
     return made
+
+
+def begins_at(t: TracedTensor) -> list[int]:
+    """The vids of the leaves that the history of this tensor begins at."""
+    return [n.variable.vid for n in nodes_under([t.grad_fn]) if hasattr(n, "variable")]
 
 
 def is_number(v: Any) -> bool:

@@ -518,6 +518,51 @@ def unbound_across_break(x):
 
 
 @program(*SHAPES, breaks=SOME)
+def unbound_free_variables_across_break(x):
+    for i in range(x.dim() - 9):
+        pass
+    for f in (lambda: (broken(x), i), lambda: (opaque(x), (lambda: i)()), lambda: (broken(x), k, k.size(0))):
+        try:
+            x = f()[1] + 1
+        except NameError as e:
+            x = x * 2
+            opaque((type(e), str(e)))
+            k = x
+    return x
+
+
+@program(*SHAPES, breaks=SOME)
+def deleted_free_variables_across_break(x):
+    def deletes():
+        nonlocal i
+        broken(x)
+        del i
+
+    def deletes_here():
+        nonlocal own
+        del own
+
+    own, i, seen = 1, x.sum(), []
+    for f in (deletes, deletes, deletes_here, deletes_here):
+        try:
+            f()
+        except NameError as e:
+            seen.append((type(e), str(e)))
+    return x + 1, seen
+
+
+@program(*SHAPES, breaks=SOME)
+def frames_of_cells_alone(x):
+    def given():
+        a, b = 1, broken(x)
+        c = [lambda: (a, b, d)]
+        d = opaque(x) * a
+        return c[0]()
+
+    return given(), (lambda: [opaque(x), (lambda: broken(x) + 1)()])()
+
+
+@program(*SHAPES, breaks=SOME)
 def unpack_and_star_across_break(x):
     a, *b = opaque(x), 1, broken(x), 2
     return (lambda *p, **k: (p, k))(*b, opaque(a), z=broken(a))

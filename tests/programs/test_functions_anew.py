@@ -176,3 +176,43 @@ def test_keys_that_change_come_to_an_end():
         assert torch.equal(compiled(X, {n: n}, n), X * n)
         captures.append(pliant.stats()["captures"] - before)
     assert not any(captures[-4:]), captures
+
+
+def test_a_free_variable_that_is_not_bound_is_guarded():
+    def variable():
+        def read(x):
+            try:
+                return x * i
+            except NameError as e:
+                return str(e)
+
+        def bind(v):
+            nonlocal i
+            i = v
+
+        def unbind():
+            nonlocal i
+            del i
+
+        def contents(x):
+            try:
+                return x + read.__closure__[0].cell_contents
+            except ValueError as e:
+                return str(e)
+
+        i = 0
+        del i
+        return read, contents, bind, unbind
+
+    x = torch.ones(2)
+    for which in (0, 1):
+        sides = []
+        for wrap in (lambda f: f, pliant.compile):
+            fn, bind, unbind = (made := variable())[which], *made[2:]
+            fn = wrap(fn)
+            seen = [fn(x)]
+            for v in (3, None, 4.5, None, 2):
+                bind(v) if v is not None else unbind()
+                seen.append(fn(x))
+            sides.append([v.tolist() if isinstance(v, torch.Tensor) else v for v in seen])
+        assert sides[0] == sides[1]

@@ -184,6 +184,17 @@ def leaf_inside(x):
     return a, b, b.exp() * w
 
 
+def lost_leaf(x):
+    a = (x * x).sum()
+    return a, a.detach().requires_grad_().sum() + a
+
+
+def lost_leaf_made_here(x):
+    a = (x * x).sum(1)
+    w = torch.ones(2, requires_grad=True)
+    return a, (w * 2).sum() * a
+
+
 def branch(x):
     a = x.sin()
     b = torch.cond(a.sum() > 1, lambda a: a * 2, lambda a: a.cos(), (a,))
@@ -193,7 +204,7 @@ def branch(x):
 PROGRAMS = [
     square, features, chain, woven, numbers, views, view_of_input, parts, in_place, by_data, drawn, detached, without_gradients, buffer,
     asserted, broken, deep, own_function, own_function_and_input, own_function_between,
-    hook_inside, leaf_inside, branch, written_by_a_view, what_nobody_needs, backward_inside,
+    hook_inside, leaf_inside, lost_leaf, lost_leaf_made_here, branch, written_by_a_view, what_nobody_needs, backward_inside,
 ]  # fmt: skip
 
 
@@ -303,6 +314,20 @@ def handled(x, i, log, seen):
         log.append("caught")
         b = a * torch.rand(4)
     return a, b
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("kept", [torch.relu, torch.tanh, torch.exp, torch.sigmoid, lambda x: x.softmax(-1)])
+def test_gradients_of_gradients_of_what_nodes_keep(kept, backend):
+    def fn(x):
+        a = gradients((kept(x) * x * x).sum(), x, create_graph=True)[0]
+        return a, gradients((a * x * x).sum(), x, create_graph=True)[0]
+
+    compiled = pliant.compile(fn, backend=backend, background=False)
+    for n in (3, 4):
+        x = torch.rand(n, 4, requires_grad=True)
+        want, got = (gradients(sum((t * t).sum() for t in side(x)), x)[0] for side in (fn, compiled))
+        torch.testing.assert_close(want, got, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("backend", ["aten", "native"])

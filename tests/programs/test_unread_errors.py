@@ -206,3 +206,44 @@ def test_a_choice_along_a_dim_without_places(chosen):
             except IndexError as e:
                 both.append((str(e), y.tolist()))
         assert both[0] == both[1]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_comparisons_with_a_complex_number(read):
+    seen = []
+
+    def fn(x, y):
+        seen.append("before")
+        y.mul_(2)
+        more = x > (-1) ** 0.5
+        return (more, x + 1) if read else x + 1
+
+    for side in (fn, pliant.compile(fn)):
+        for n in (2, 3):
+            y = torch.ones(n)
+            seen.clear()
+            with pytest.raises(NotImplementedError, match="gt_cpu"):
+                side(torch.ones(n), y)
+            assert seen == ["before"] and y.tolist() == [2] * n
+
+
+@pytest.mark.parametrize("fill", [
+    lambda x: x.fill_(x), lambda x: x.fill_(x[0, :1]), lambda x: x.masked_fill(x > 0, x[0]), lambda x: x.masked_fill_(x > 0, x),
+    lambda x: x.fill_((-1) ** 0.5), lambda x: x.masked_fill(x > 0, 1j),
+])  # fmt: skip
+def test_filled_with_what_does_not_fit(fill):
+    seen = []
+
+    def fn(x, y):
+        seen.append("before")
+        y.mul_(2)
+        fill(x)
+        return x
+
+    for side in (fn, pliant.compile(fn)):
+        for n in (2, 3):
+            y = torch.ones(n)
+            seen.clear()
+            with pytest.raises(RuntimeError, match="only supports|cannot be converted"):
+                side(torch.ones(n, 2), y)
+            assert seen == ["before"] and y.tolist() == [2] * n

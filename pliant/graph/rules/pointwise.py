@@ -267,6 +267,22 @@ def into_first(trace: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     return x
 
 
+def filled(rule: Callable[..., Any], refusal: str) -> Callable[..., Any]:
+    """A rule of operators whose last argument is what they fill in: a number, or a tensor without dims."""
+
+    def checked(trace: Any, x: Any, *args: Any) -> Any:
+        out, value = rule(trace, x, *args), args[-1]
+        if out is not NotImplemented and type(value) is TracedTensor and value.sizes:
+            raise RuntimeError(refusal.format(len(value.sizes)))
+        return out
+
+    return checked
+
+
+FILL = "fill_ only supports 0-dimension value tensor but got tensor with {} dimensions."
+MASKED_FILL = "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {} dimension(s)."
+
+
 def loss(arity: int) -> Callable[..., Any]:
     """Pointwise over `arity` tensors, some perhaps None, then reduced to one number unless `reduction` is 0."""
 
@@ -301,8 +317,10 @@ add(power, "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 add(lerp_scalar, "lerp.Scalar")
 add(no_bools(rsub), "rsub.Scalar", "rsub.Tensor")
 add(clamp_in_place, *"clamp_ clamp_min_ clamp_max_ clamp_.Tensor clamp_min_.Tensor clamp_max_.Tensor".split())
-add(masked_fill, "masked_fill.Scalar", "masked_fill.Tensor")
-add(into_first, "copy_", "masked_fill_.Scalar", "masked_fill_.Tensor", "fill_.Tensor")
+add(filled(masked_fill, MASKED_FILL), "masked_fill.Scalar", "masked_fill.Tensor")
+add(filled(into_first, MASKED_FILL), "masked_fill_.Scalar", "masked_fill_.Tensor")
+add(filled(into_first, FILL), "fill_.Tensor")
+add(into_first, "copy_")
 
 
 def nothing_new(trace: Any, *args: Any, **kwargs: Any) -> None:

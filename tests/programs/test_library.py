@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import logging
 import operator
-import sys
 import types
 import typing
 from collections import deque

@@ -6,13 +6,10 @@ the same steps, with a selection where CPython compares.
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import Any
 
-import torch
-
-from pliant.graph.originals import operator
+from pliant.graph.originals import math, operator, torch
 from pliant.interpret.calls import LOOKASIDES, native, with_numbers
 from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.lookasides import lookaside

@@ -147,6 +147,46 @@ def comprehensions_over_breaks(x):
     return r, i
 
 
+# -- locals(): one dict a frame, until 3.13 ---------------------------------------------------------------------------------
+@program(*ROWS, **WHOLE)
+def locals_asked_again(x):
+    n = 1
+    d = locals()
+    d["b"] = 3
+    n = 2
+    e = locals()
+    return sorted(d), d["n"], e["n"], sorted(e), d is e, list(d)[:2], x + 1
+
+
+@program(*ROWS, **WHOLE)
+def locals_that_are_gone(x):
+    n = 1
+    d = locals()
+    del n
+    e = vars()
+    return sorted(d), sorted(e), x
+
+
+@program(*ROWS, **WHOLE)
+def locals_of_inner_functions(x):
+    def inner(k):
+        p = vars()
+        k = k + 1
+        q = locals()
+        return p["k"], q["k"], p is q, (lambda: k)()
+
+    return inner(x), inner(3)
+
+
+@program(*ROWS)
+def locals_for_eval(x):
+    n = 1
+    d = locals()
+    n = 2
+    r = eval("n + d['n']")
+    return r, d["n"], sorted(d), x + 1
+
+
 # -- slices hash since 3.12 ------------------------------------------------------------------------------------------------
 @program(*ROWS)
 def slices_as_keys(x):

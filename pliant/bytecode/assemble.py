@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 from collections.abc import Iterable
-from types import CodeType
+from types import CodeType, FunctionType
 
 from pliant.bytecode import kinds as K
 from pliant.bytecode import version
@@ -37,6 +39,16 @@ def resumed_yield(code: CodeType, offset: int) -> tuple[int, int] | None:
     if raw[offset] != version.OPCODE[K.RESUME] or raw[offset - UNIT] != version.OPCODE[K.YIELD]:
         return None
     return raw[offset - 1], raw[offset + 1]
+
+
+@functools.cache
+def intrinsic(number: int, operands: int) -> FunctionType:
+    """A function that does what one of the interpreter's own does, on its operands: type parameters, and what has them, are made so."""
+    code = (lambda a: a).__code__ if operands == 1 else (lambda a, b: b).__code__
+    raw = ins(K.RESUME) + b"".join([ins(K.LOAD_LOCAL, i) for i in range(operands)])
+    raw += bytes((version.INTRINSICS[operands], number)) + ins(K.RETURN)
+    code = code.replace(co_code=raw, co_stacksize=2, co_linetable=no_lines(len(raw) // UNIT), co_name="intrinsic", co_qualname="intrinsic")
+    return FunctionType(code, {"__builtins__": builtins})  # through which some import
 
 
 exception_table = version.exception_table

@@ -12,6 +12,8 @@ _entries = dis._inline_cache_entries  # type: ignore[attr-defined]
 CACHES: list[int] = list(_entries) if isinstance(_entries, list) else [_entries.get(name, 0) for name in dis.opname]
 THROW_LEAVES_BY_SEND = False  # whether `throw` ends a delegation by the jump of the SEND before it, or a handler does
 CALLABLE_FIRST = False
+CLOSE_GIVES_A_VALUE = False  # whether `close` gives what the generator returns
+LOCALS_ARE_SNAPSHOTS = False  # whether each `locals()` of a function makes a dict, or all of them show one
 
 SINCE_312: dict[str, Opcode] = {
     "POP_JUMP_IF_TRUE": one(K.JUMP_IF_TRUE, FORWARD),

@@ -8,6 +8,8 @@ from pliant.bytecode.operands import COMPARE, FIXED, FORWARD, HIGH, LOW, NONE, P
 
 THROW_LEAVES_BY_SEND = False  # whether `throw` ends a delegation by the jump of the SEND before it, or a handler does
 CALLABLE_FIRST = True
+CLOSE_GIVES_A_VALUE = True  # whether `close` gives what the generator returns
+LOCALS_ARE_SNAPSHOTS = True  # whether each `locals()` of a function makes a dict, or all of them show one
 
 OPCODES: dict[str, Opcode] = {
     **SHARED,
@@ -28,4 +30,4 @@ OPCODES: dict[str, Opcode] = {
     "EXIT_INIT_CHECK": one(K.NOP, NONE),
     "ENTER_EXECUTOR": one(K.NOP, NONE),
 }
-__all__ = ["CACHES", "CALLABLE_FIRST", "OPCODES", "THROW_LEAVES_BY_SEND"]
+__all__ = ["CACHES", "CALLABLE_FIRST", "CLOSE_GIVES_A_VALUE", "LOCALS_ARE_SNAPSHOTS", "OPCODES", "THROW_LEAVES_BY_SEND"]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.bytecode import kinds as K
+from pliant.bytecode.assemble import intrinsic
 from pliant.bytecode.kinds import Kind
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.graph.originals import operator
@@ -270,6 +271,8 @@ ACTIONS: dict[Kind, Callable[[Any, Any], Row]] = {
     K.MAP_ADD: lambda f, n: (("call", operator.setitem, (f.stack[-n - 2], f.stack[-2], f.stack[-1]), {}), 2, 0),
     K.DICT_UPDATE: into(runtime.dict_update),
     K.DICT_MERGE: into(runtime.dict_merge),
+    K.INTRINSIC_1: lambda f, n: (("call", intrinsic(n, 1), (f.stack[-1],), {}), 1, 1),
+    K.INTRINSIC_2: lambda f, n: (("call", intrinsic(n, 2), tuple(f.stack[-2:]), {}), 2, 1),
     K.MATCH_MAPPING: lambda f, a: (("call", runtime.is_mapping, (f.stack[-1],), {}), 0, 1),
     K.MATCH_SEQUENCE: lambda f, a: (("call", runtime.is_sequence, (f.stack[-1],), {}), 0, 1),
     K.MATCH_KEYS: lambda f, a: (("call", runtime.match_keys, (f.stack[-2], f.stack[-1]), {}), 0, 1),

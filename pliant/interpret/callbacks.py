@@ -20,7 +20,7 @@ from pliant.interpret.calls import CALLBACKS, LOOKASIDES, call, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, through_c, to_c
 from pliant.interpret.lookasides import iterable, lookaside
-from pliant.interpret.slots import binary, get_iter, get_next, unpack
+from pliant.interpret.slots import get_iter, get_next, unpack
 from pliant.interpret.state import Break, Restart, vm
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
@@ -116,28 +116,12 @@ for _fn in (builtins.max, builtins.min):  # type: ignore[assignment]
     LOOKASIDES[_fn] = keyed(_fn, LOOKASIDES[_fn])
 
 
-@lookaside(sum)
-def l_sum(args: tuple, kw: dict) -> Any:
-    if not 1 <= len(args) <= 2 or (kw and (len(args) == 2 or kw.keys() != {"start"})):
-        return native(sum, args, kw)
-    start = args[1] if len(args) == 2 else kw.get("start", 0)
-    if isinstance(start, (str, bytes, bytearray)):
-        return native(sum, args, kw)
-    items = unpack(args[0])
-    if all([type(x) in NUMBERS for x in items]) and type(start) in NUMBERS:
-        return native(sum, (items, start), {})
-    for x in items:
-        start = binary(ADD, start, x)
-    return start
-
-
 ADD = operator.add
 REDUCE = functools.reduce
 ACCUMULATE = itertools.accumulate
 GROUPBY = itertools.groupby
 FROM_ITERABLE = itertools.chain.from_iterable
 COMPRESS = itertools.compress
-NUMBERS = {int, float, bool, complex, *SYM_TYPES}
 
 
 @lookaside(functools.reduce)

@@ -8,6 +8,7 @@ import enum
 import functools
 import inspect
 import types
+import typing
 import warnings
 import weakref
 from _thread import get_ident
@@ -441,6 +442,9 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
     return apply_kind(policy.method_policy(t, name, outside=outside), fn, args, kwargs)
 
 
+GENERIC = vars(typing.Generic)["__class_getitem__"]
+
+
 def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dict) -> Any:
     """`object.__new__`, `dict.fromkeys`, `int.from_bytes`, `Function.apply`…"""
     if name == "__new__":
@@ -455,6 +459,9 @@ def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dic
             return native(fn, args, kwargs)
     if name == "__instancecheck__" and fn == type.__instancecheck__.__get__(owner) and len(args) == 1:  # `super()` of a metaclass's own
         return LOOKASIDES[type.__instancecheck__]((owner, *args), kwargs)
+    if name == "__class_getitem__" and typing.Generic in owner.__mro__ and type(GENERIC) is types.ClassMethodDescriptorType:  # since 3.12
+        if fn == GENERIC.__get__(None, owner):
+            return call(typing._generic_class_getitem, (owner, *args), kwargs)  # type: ignore[attr-defined]  # all that it does
     return apply_kind(policy.method_policy(owner, name, outside=False), fn, args, kwargs)
 
 

@@ -77,6 +77,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     sequential_scans,
     spelled_out,
     subclass_making,
+    sums,
     templates,
     tensor_inputs,
     tensor_subclasses,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pliant.bytecode import kinds as K
-from pliant.bytecode.version import THROW_LEAVES_BY_SEND
+from pliant.bytecode.version import CLOSE_GIVES_A_VALUE, THROW_LEAVES_BY_SEND
 from pliant.interpret import tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lifetimes import CODE
@@ -207,12 +207,12 @@ class Generator:
             del e
         return self._go()
 
-    def close(self) -> None:
+    def close(self) -> Any:
         if self.running:
             raise ValueError("generator already executing")
         if self.done or not self.started:
             self.done = True
-            return
+            return None
         try:
             inner = self.delegate()
             out = self.inside(close, inner) if inner is not None else None
@@ -222,10 +222,11 @@ class Generator:
                 self._thrown(GeneratorExit(), vm.exc if vm.exc is not None else self.exc)
         except (GeneratorExit, StopIteration) as e:
             e.__traceback__ = None  # the frame that raised it holds it: a cycle, and every frame of the interpreter with it
-            return
+            return e.value if CLOSE_GIVES_A_VALUE and isinstance(e, StopIteration) else None
         finally:
             out = None  # its traceback holds this frame
         raise RuntimeError("generator ignored GeneratorExit")
+
 
 def attribute(o: Any, name: str) -> Any:
     try:

@@ -41,6 +41,19 @@ def is_enabled_for(self: Any, level: Any) -> bool:
     return level >= self.getEffectiveLevel()
 
 
+def dispatched_method(self: Any, obj: Any, cls: Any = None) -> Any:
+    """`functools.singledispatchmethod.__get__` for what is called at once, without its cache."""
+    dispatch = self.dispatcher.dispatch
+    name = getattr(self.func, "__name__", "singledispatchmethod method")
+
+    def _method(*args: Any, **kwargs: Any) -> Any:
+        if not args:
+            raise TypeError(f"{name} requires at least 1 positional argument")
+        return dispatch(args[0].__class__).__get__(obj, cls)(*args, **kwargs)
+
+    return _method
+
+
 def largest(found: Any, *others: Any) -> Any:
     """`max` without a key: CPython asks each value whether it is the larger one."""
     for v in others:

@@ -13,6 +13,7 @@ import sys
 import types
 from typing import Any
 
+from pliant.bytecode import kinds as K
 from pliant.guards import source as S
 from pliant.interpret import in_python, policy, process_state, shadows
 from pliant.interpret.attributes import guard_order, lookup
@@ -22,6 +23,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm
 from pliant.interpret.tracebacks import at_hand
+from pliant.interpret.weak import of_the_program
 
 # -- texts -------------------------------------------------------------------------------------------------------
 for _fn in (str.maketrans, bytes.maketrans):
@@ -128,6 +130,25 @@ def by_class(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
 
 
 BY_CODE[id(functools.singledispatch(lambda: None).dispatch.__code__)] = by_class  # type: ignore[misc]
+
+
+METHOD_LOADS = (K.LOAD_METHOD, K.LOAD_SUPER_METHOD)
+GET_DISPATCHED: Any = functools.singledispatchmethod.__get__
+
+
+def dispatched_method(args: tuple, kw: dict) -> Any:
+    """CPython 3.13.0 and 3.13.1 keep what they bind in a dict of weak references, for the life of the object (gh-127750 took that out).
+
+    Where it is loaded to be called, nobody sees which function it is, and the object finds its own by its identity."""
+    f = vm.frame
+    called = f is not None and f.decoded.kinds[f.pc - 1] in METHOD_LOADS and bool(f.stack) and f.stack[-1] is args[1]
+    if called and of_the_program(args[1]) and lookup(type(args[1]), "__hash__") is object.__hash__:
+        return inline(in_python.dispatched_method, args, kw)
+    return inline(GET_DISPATCHED, args, kw)
+
+
+if hasattr(functools.singledispatchmethod(len), "_method_cache"):
+    LOOKASIDES[GET_DISPATCHED] = dispatched_method
 
 
 # -- texts of objects that may hold themselves -------------------------------------------------------------------

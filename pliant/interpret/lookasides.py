@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pliant.bytecode.version import LOCALS_ARE_SNAPSHOTS
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled, math, operator, torch
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
@@ -404,21 +405,24 @@ def l_locals(args: tuple, kw: dict) -> dict:
 
 
 def locals_of(f: Any) -> dict:
-    """The names that `locals()` shows in frame `f`."""
+    """The names that `locals()` shows in frame `f`. Up to 3.12 a frame has one dict for them, which each question brings up to date."""
     if f.names is not None:
         return f.names
     c = f.code
     names = [*c.co_varnames, *[x for x in c.co_cellvars if x not in c.co_varnames], *c.co_freevars]
-    out = {}
+    out = {} if f.shown is None or LOCALS_ARE_SNAPSHOTS else f.shown
+    f.shown = out
     for i, name in enumerate(names):
         v = force(f, i)
         if type(v) is types.CellType and (name in c.co_cellvars or name in c.co_freevars):
             try:
                 v = read_cell(v, f, i)
             except (NameError, UnboundLocalError):
-                continue
+                v = UNSET
         if v is not UNSET:
             out[name] = v
+        else:
+            out.pop(name, None)
     return out
 
 

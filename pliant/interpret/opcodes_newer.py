@@ -121,3 +121,9 @@ def load_from_dict_or_deref(f: Any, i: int) -> None:
         return
     load_deref(f, i)
     del f.stack[-2]
+
+
+# -- functions of the interpreter -----------------------------------------------------------------------------------------
+@op(K.INTRINSIC_1, K.INTRINSIC_2)
+def intrinsic(f: Any, number: int) -> None:
+    raise Break("PL0013", "type parameters are made, or what has them")

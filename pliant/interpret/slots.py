@@ -6,7 +6,6 @@ import collections
 import enum
 import sys
 import types
-import typing
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -58,14 +57,21 @@ def hashable(k: Any) -> Any:
         return row.hashed(k) if row.hashed is not None else k
     if id(k) in vm.world.outside:
         vm.world.known_by_identity(k)
+    if issubclass(t, weakref.ref) and not by_identity(k()):  # hashed and compared as what it refers to is
+        raise Break("PL0007", "a weak reference as a key, to what says itself what equals it", clean=True)
     if opaque(k) and lookup(t, "__hash__") not in BY_IDENTITY:
         raise Break("PL0007", f"a {t.__module__}.{t.__qualname__} as a key", clean=True)
     return k
 
 
+def by_identity(o: Any) -> bool:
+    """Whether an object equals itself alone, and no code of the program is asked."""
+    t = type(o)
+    return o is None or t is TracedTensor or (lookup(t, "__hash__") in BY_IDENTITY and type(lookup(t, "__eq__")) is not FunctionType)
+
+
 TUPLES = (tuple, torch.Size)
 GETITEM, CONTAINS = operator.getitem, operator.contains
-GENERIC = vars(typing.Generic)["__class_getitem__"]
 
 
 def outside_key(k: Any) -> Any:
@@ -307,8 +313,6 @@ def getitem(o: Any, k: Any) -> Any:
         if type(mm) is FunctionType:
             return interp(mm, (o, k), {})
         if mm is UNSET and lookup(o, "__class_getitem__") is not UNSET:
-            if lookup(o, "__class_getitem__") is GENERIC and type(GENERIC) is types.ClassMethodDescriptorType:  # since 3.12
-                return call(typing._generic_class_getitem, (o, k), {})  # type: ignore[attr-defined]
             return call(vm.getattr(o, "__class_getitem__"), (k,), {})
         return native(GETITEM, (o, k), {})
     if opaque(o):

@@ -21,7 +21,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret.arity import binds
 from pliant.interpret.attributes import getattr_
 from pliant.interpret.calls import call
-from pliant.interpret.state import Break
+from pliant.interpret.state import Break, vm
 from pliant.interpret.wrappers import on_wrappers, shown, wrapper_of
 
 C: Any = torch._C._functorch
@@ -108,6 +108,8 @@ def differentiated(cls: Any, args: tuple, level: Any, below: Callable[..., Any])
             return wrapper_of(call(getattr_(cls, "jvp"), (Context(ctx), *shown(given)), {}))
 
     Level.__name__ = Level.__qualname__ = cls.__name__
+    for made in (Level, Level._backward_cls):  # type: ignore[attr-defined]
+        vm.world.own_functions[id(made)] = made  # made for this capture: no guard may ask for them at the next call
     before = C.get_single_level_autograd_function_allowed()
     C.set_single_level_autograd_function_allowed(True)
     try:

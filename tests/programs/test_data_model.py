@@ -205,6 +205,48 @@ def test_items_of_a_region_loop_are_gone():
         assert f(n) == [True] * n
 
 
+class Counted:
+    """Equal to what has the same number, which may change; it tells of each question."""
+
+    def __init__(self, n, log):
+        self.n, self.log = n, log
+
+    def __hash__(self):
+        self.log.append(("hash", self.n))
+        return 1
+
+    def __eq__(self, other):
+        self.log.append(("eq", self.n, other.n))
+        return self.n == other.n
+
+
+@pytest.mark.parametrize("what", ["an item", "found", "hash", "a dict", "a set"])
+def test_weak_references_are_keys_as_what_they_refer_to(what):
+    def world():
+        log = []
+        a, b = Counted(1, log), Counted(2, log)
+        d = weakref.WeakKeyDictionary({a: 5})
+        programs = {
+            "an item": lambda x: x + d.get(b, 0),
+            "found": lambda x: x + (b in d),
+            "hash": lambda x: x + hash(weakref.ref(b)),
+            "a dict": lambda x: x + {weakref.ref(a): 3}.get(weakref.ref(b), 0),
+            "a set": lambda x: x + len({weakref.ref(a), weakref.ref(b)}),
+        }
+        return programs[what], a, b, log
+
+    def rounds(wrap):
+        fn, a, b, log = world()
+        f, out = wrap(fn), []
+        for n in (2, 2, 1, 1, 2):
+            b.n = n
+            del log[:]
+            out.append((f(t(2)).tolist(), log[:]))
+        return out
+
+    assert rounds(compiled) == rounds(lambda fn: fn)
+
+
 def test_what_a_slot_held_is_gone():
     box = {}
 

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import logging
 import operator
-import sys
 import types
 import typing
 from collections import deque
@@ -137,10 +136,75 @@ def single_dispatch(x):
     return kind(x), kind([x, 2]), kind(2), kind("s"), kind(True)
 
 
-# 3.13 keeps what it has bound, by weak references to the objects: what is still there is not known before the call
-@program(*ROWS, breaks=0 if sys.version_info < (3, 13) else 2)
+@program(*ROWS, breaks=0, captures=1)
 def single_dispatch_of_methods(x):
     return Method().of("a"), Method().of(x)
+
+
+class Further(Method):
+    def of(self, v):
+        return super().of(v), len(str(v))
+
+
+METHOD = Method()
+
+
+@program(*ROWS, breaks=0, captures=1)
+def single_dispatch_through_super(x):
+    try:
+        Method().of()
+    except (TypeError, IndexError) as e:  # an IndexError up to 3.12
+        said = type(e), e.args
+    return Further().of("a"), Further().of(3), METHOD.of(x), METHOD.of("b"), said
+
+
+@program(*ROWS)
+def single_dispatch_bound_and_kept(x):
+    """3.13.0 binds an object once, by a dict of weak references; others each time."""
+    f = METHOD.of
+    return f("a"), f(x), f is METHOD.of, METHOD.of is METHOD.of, f.__name__
+
+
+class Named:
+    def __init__(self, log):
+        self.log = log
+
+    @functools.singledispatchmethod
+    def of(self, v):
+        return v
+
+    def __hash__(self):
+        self.log.append("hash")
+        return 1
+
+
+@program(*ROWS, world=True)
+def single_dispatch_of_what_tells_its_hash():
+    log = []
+    o = Named(log)
+    return lambda x: o.of(x), Observed(lambda: log)
+
+
+T_ = typing.TypeVar("T_")
+
+
+class Boxed(typing.Generic[T_]):
+    def __init__(self, v):
+        self.v = v
+
+
+@program(*ROWS, breaks=0, captures=1)
+def generic_classes_asked_by_name(x):
+    try:
+        Boxed.__class_getitem__((int, str))
+    except TypeError as e:
+        said = str(e)
+    return Boxed.__class_getitem__(int)(x).v, Boxed[int](x).v, Boxed.__class_getitem__((int,)) == Boxed[int], said
+
+
+@program(*ROWS, breaks=0)
+def other_classes_asked_by_name(x):
+    return list.__class_getitem__(int) == list[int], dict[str, int].__origin__ is dict, type[int].__args__ == (int,), x + 1
 
 
 class Late:

@@ -101,6 +101,23 @@ def l_get_logger(args: tuple, kw: dict) -> Any:
     return vm.world.adopt(logger, S.const(logger))
 
 
+# -- what is asked of frames and references ---------------------------------------------------------------------------
+@lookaside(sys.settrace, sys.setprofile)
+def l_watch(args: tuple, kw: dict) -> Any:
+    raise vm.capture_failed("it sets a function that is told of every call and line: those of emitted code are others")
+
+
+@lookaside(sys.getrefcount)
+def l_references(args: tuple, kw: dict) -> Any:
+    raise vm.capture_failed("it counts references: what was captured, and emitted code, hold others")
+
+
+# -- attributes through C helpers -------------------------------------------------------------------------------
+@lookaside(inspect.isclass)
+def l_isclass(args: tuple, kw: dict) -> bool:
+    return vm.isinstance(args[0], type)
+
+
 # -- the exception at hand ---------------------------------------------------------------------------------------
 @lookaside(sys.exc_info)
 def l_exc_info(args: tuple, kw: dict) -> Any:

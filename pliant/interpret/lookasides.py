@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
-import sys
 import traceback
 import types
 import weakref
@@ -774,27 +772,6 @@ for _name, _dtype in {
     LOOKASIDES[_cls] = of_type(_cls, _dtype)
 
 LOOKASIDES[needed] = lambda args, kw: needed(*args)  # run, not interpreted
-
-
-# -- what is asked of frames and references ---------------------------------------------------------------------------
-
-
-@lookaside(sys.settrace, sys.setprofile)
-def l_watch(args: tuple, kw: dict) -> Any:
-    raise vm.capture_failed("it sets a function that is told of every call and line: those of emitted code are others")
-
-
-@lookaside(sys.getrefcount)
-def l_references(args: tuple, kw: dict) -> Any:
-    raise vm.capture_failed("it counts references: what was captured, and emitted code, hold others")
-
-
-# -- attributes through C helpers -------------------------------------------------------------------------------
-
-
-@lookaside(inspect.isclass)
-def l_isclass(args: tuple, kw: dict) -> bool:
-    return vm.isinstance(args[0], type)
 
 
 vm.locals = locals_of

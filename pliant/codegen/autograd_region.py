@@ -152,7 +152,7 @@ class AutogradRegion:
         apart = parted(masks, reached)
         own = [Share(mask, None, False) for mask in masks]
         finer = nodes(masks, reached) if apart else own
-        known = not apart.isdisjoint({*plan.trace.leaves, *(t.vid for t in plan.crossing)})
+        known = not apart.isdisjoint({*plan.trace.leaves, *plan.trace.watched, *(t.vid for t in plan.crossing)})
         parts = [(share, self.traced_for(full, share)) for share in (finer if known else own)]
         return Traced(full, Again(plan, full.reads), shared, parts, frozenset() if known else apart, finer)
 

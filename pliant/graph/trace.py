@@ -86,6 +86,12 @@ def saves_tensors(node: Any) -> bool:
     return found
 
 
+def has_hooks(real: torch.Tensor) -> bool:
+    """Whether there are hooks on this tensor, of which its class is not told."""
+    with torch._C.DisableTorchFunction():
+        return bool(real._backward_hooks)
+
+
 def rebased(trace: Trace, t: TracedTensor) -> bool:
     """Was this input written in place with gradients flowing into it?"""
     fn = t.grad_fn
@@ -109,6 +115,7 @@ class Trace:
         self.first_write: tuple[int | None, int, Any] = None, 0, None  # the first that writes to memory of others (`late_errors.is_dirty`)
         self.assumed: list[Any] = []  # branches that it assumes to go one way (`leaving.Elsewhere`): jit's, by number
         self.leaves: dict[int, TracedTensor] = {}  # vid of an input with history -> the leaf under it
+        self.watched: set[int] = set()  # vids of inputs that have a hook now
         self.known: dict[int, Any] = {}  # storage id -> real tensor: constants that nothing has written to
         self.masks: dict[int, dict[int, TracedTensor]] = {}  # storage id -> vid of a mask that was indexed with -> where it is set
         self.items: dict[int, dict[int, Any]] = {}  # storage id -> vid of a tensor of one element -> the number that was read from it
@@ -178,6 +185,8 @@ class Trace:
                 with gradients(True):
                     x = Carry.apply(leaf)
                 self.leaves[x.vid] = leaf
+            if requires_grad and has_hooks(real):
+                self.watched.add(x.vid)
         self.inputs.append(x)
         return x
 

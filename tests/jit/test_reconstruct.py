@@ -30,6 +30,7 @@ class World:
         self.own_functions = {id(f): f for f in own_functions}
         self.remade = {}
         self.dict_owners = {}
+        self.unchained = {}
 
     def source_of(self, obj):
         return None

@@ -138,8 +138,13 @@ class AutogradRegion:
             apply = watching(watch, apply, functools.partial(self.build_later, forward.fn, results))
         around, heads = self.write_around(apply), self.plan.differentiable
         later = Later(watch, tuple([(self.results_of(s.mask), self.places_of(s.slots), s.through) for s in self.traced.later if watch]))
-        told = tuple(map(dict(zip((h.vid for h in heads), self.shared, strict=True)).get, (h.vid for h in self.plan.heads)))
-        return Node(self.name, forward, parts, around, self.twice, is_grad_enabled(), len(heads), results, later, told).executable()
+        shared = self.shared_by_result()
+        return Node(self.name, forward, parts, around, self.twice, is_grad_enabled(), len(heads), results, later, shared).executable()
+
+    def shared_by_result(self) -> tuple[int | None, ...]:
+        """For each result, the heads that have saved tensors in common with it, as bits; None if it has no gradients."""
+        by_head = dict(zip((h.vid for h in self.plan.differentiable), self.shared, strict=True))
+        return tuple([by_head.get(h.vid) for h in self.plan.heads])
 
     def trace(self) -> Traced:
         """Trace the backward part, as a whole and by the parts that are nodes of their own."""
@@ -223,8 +228,7 @@ class AutogradRegion:
                 odd = " or ".join(f"({g} is not None and (_wrapped({g}) or _batched({g})))" for g in arriving)
                 lines.append(f"if _grad_on() or {odd}: return _twice(ctx, {', '.join(params)})")
                 missing = " or ".join(f"g{i} is None" for i, h in enumerate(self.plan.heads) if h.vid in arrives)
-                shared = dict(zip((h.vid for h in self.plan.differentiable), self.shared, strict=True))
-                told = tuple_text([str(shared.get(h.vid)) for h in self.plan.heads])
+                told = tuple_text(list(map(str, self.shared_by_result())))
                 lines.append(f"if {missing}: return _partial(ctx, {told}, {', '.join(params)})")
             own = {t.vid for t in b.reads}
             at = [i for i, t in enumerate(self.full.reads) if len(mask) == 1 or t.vid in own]

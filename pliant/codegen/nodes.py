@@ -21,6 +21,7 @@ import torch
 from pliant.codegen.aten import Executable
 from pliant.codegen.double_backward import FREED, Twice, versions
 from pliant.graph.originals import gradients
+from pliant.lower.histories import as_bits
 
 _serial = count()
 KEEP_GRAPH = torch._C._autograd._get_current_graph_task_keep_graph
@@ -163,9 +164,9 @@ def refuse_spent() -> None:
 
 def spending(shared: Sequence[int], mask: Sequence[bool]) -> tuple[int, int, int]:
     """What `spend` is told of gradients for the heads in `mask`: these, those that must be unspent, and when everything is. As bits."""
-    used = sum(1 << i for i, on in enumerate(mask) if on)
+    used = as_bits(mask)
     refused = functools.reduce(int.__or__, [s for s, on in zip(shared, mask, strict=True) if on], 0)
-    saving = sum(1 << i for i, s in enumerate(shared) if s)
+    saving = as_bits(list(map(bool, shared)))
     return used & saving, refused, saving if all(shared) else -1  # the others may be asked again and again
 
 

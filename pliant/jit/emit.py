@@ -52,7 +52,7 @@ from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
 from pliant.jit.unwinding import forgetting
 from pliant.lower import liveness
-from pliant.lower.sections import CARRY, PYTHONS, nodes_under
+from pliant.lower.sections import functions_under
 
 _serial = itertools.count()
 PAD = "    "
@@ -334,7 +334,7 @@ class Emitter:
         heads = [t.grad_fn for t in liveness.tensors_of(outputs) if t.requires_grad]
         if self.capture.trace.hooked or not heads:
             return bool(heads)
-        return any([isinstance(n, PYTHONS) and n.name() != CARRY for n in nodes_under(heads)])
+        return bool(functions_under(heads))
 
     def compile(self, text: str, line: int, zones: list[tuple[str, set[str]]], kept: tuple[str, int] | None) -> FunctionType:
         """The printed function. `zones`: what `self.zones` gives. `kept`: its parameter that holds a state, and how many items of it are

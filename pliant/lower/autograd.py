@@ -34,8 +34,8 @@ from pliant.graph.traced import (
     qualified,
 )
 from pliant.lower import cse, liveness, views
-from pliant.lower.histories import begun_at, sharing, together
-from pliant.lower.sections import Section, ending, ends, nodes_under
+from pliant.lower.histories import sharing, together
+from pliant.lower.sections import Section, begun_at, ending, ends, nodes_under
 from pliant.symbolic import DataDependent
 
 aten = torch.ops.aten

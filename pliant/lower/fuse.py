@@ -104,7 +104,7 @@ class Fuser:
                 if op.target is MARK:
                     order.publish({self.aliases.storage(t) for t in liveness.op_inputs(op)})
                 order.symbols(u, op)
-                if nest is not None:
+                if nest is not None and order.binders:
                     order.uses(u, [n.attrs for n in nest.nodes()])  # of what it computes again, too
                 for s in here | made:
                     self.writers.setdefault(s, []).append(u.index)

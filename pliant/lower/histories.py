@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.graph.trace import saves_tensors
-from pliant.lower.sections import nodes_under
+from pliant.lower.sections import begun_at, nodes_under
 
 
 def heads_above(heads: list[Any], ends: Set[Any]) -> dict[Any, int]:
@@ -66,9 +66,9 @@ def together(heads: list[Any], shared: list[int], ends: Set[Any]) -> list[tuple[
     return [tuple(mask) for mask in parts.values()]
 
 
-def begun_at(node: Any) -> int | None:
-    """The vid of the leaf that this node accumulates gradients of; None if it is another node."""
-    return node.variable.vid if node.name() == "torch::autograd::AccumulateGrad" else None
+def as_bits(mask: Sequence[bool]) -> int:
+    """A set of heads as bits."""
+    return sum(1 << i for i, on in enumerate(mask) if on)
 
 
 def reaching(heads: list[Any], crossing: Sequence[Any], ends: Set[Any]) -> dict[int, int]:
@@ -99,7 +99,7 @@ def nodes(masks: Sequence[tuple[bool, ...]], reached: Mapping[int, int]) -> list
     is one; above it stand nodes for those that only some heads come from."""
     found: list[Share] = []
     for mask in masks:
-        bits = sum(1 << i for i, on in enumerate(mask) if on)
+        bits = as_bits(mask)
         own = {vid: r & bits for vid, r in reached.items() if r & bits}
         apart = {vid for vid, r in own.items() if r != bits}
         groups: dict[frozenset[int], list[bool]] = {}
@@ -118,5 +118,4 @@ def nodes(masks: Sequence[tuple[bool, ...]], reached: Mapping[int, int]) -> list
 
 def parted(masks: Sequence[tuple[bool, ...]], reached: Mapping[int, int]) -> set[int]:
     """The inputs (vids) that some heads of a part come from, and some do not."""
-    every = [sum(1 << i for i, on in enumerate(mask) if on) for mask in masks]
-    return {vid for vid, r in reached.items() if any([r & bits not in (0, bits) for bits in every])}
+    return {vid for vid, r in reached.items() if any([r & bits not in (0, bits) for bits in map(as_bits, masks)])}

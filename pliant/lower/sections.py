@@ -191,9 +191,19 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
     return made
 
 
-def begins_at(t: TracedTensor) -> list[int]:
-    """The vids of the leaves that the history of this tensor begins at."""
-    return [n.variable.vid for n in nodes_under([t.grad_fn]) if hasattr(n, "variable")]
+def begun_at(node: Any) -> int | None:
+    """The vid of the leaf that this node accumulates gradients of; None if it is another node."""
+    return node.variable.vid if node.name() == "torch::autograd::AccumulateGrad" else None
+
+
+def begins_at(t: TracedTensor) -> set[int | None]:
+    """The vids of the leaves that the history of this tensor begins at (and None)."""
+    return set(map(begun_at, nodes_under([t.grad_fn])))
+
+
+def functions_under(nodes: Iterable[Any]) -> set[Any]:
+    """The nodes that call code of the program's: of the `autograd.Function`s that can be reached from these."""
+    return {n for n in nodes_under(nodes) if isinstance(n, PYTHONS) and n.name() != CARRY}
 
 
 def is_number(v: Any) -> bool:
@@ -219,7 +229,7 @@ def ending(crossing: Sequence[TracedTensor]) -> Iterator[None]:
     found = ends(crossing)
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunctionSubclass():
         set_on = [(held, dict(held)) for t in crossing if (held := t._backward_hooks)]
-    functions = {n for n in nodes_under(found) if isinstance(n, PYTHONS) and n.name() != CARRY}
+    functions = functions_under(found)
     hooks = [node.register_prehook(nothing) for node in found]
     for node in functions:
         node.apply = nothing_of_many

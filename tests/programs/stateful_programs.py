@@ -13,15 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.programs.training import SIZES, Mlp, Program
+from tests.programs.training import SIZES, Mlp, program
 
-PROGRAMS: dict[str, Program] = {}
 grad = torch.autograd.grad
-
-
-def program(fn: Program) -> Program:
-    PROGRAMS[fn.__name__] = fn
-    return fn
 
 
 @program

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import pliant
-from tests.programs import stateful_programs, training_gradients, training_schedules
+from tests.programs import stateful_programs, training_gradients, training_schedules  # noqa: F401  (they register themselves)
+from tests.programs.training import PROGRAMS
 
-PROGRAMS = training_gradients.PROGRAMS | training_schedules.PROGRAMS | stateful_programs.PROGRAMS
 TWICE = {"gradnorm"}  # a region with an autograd.Function is differentiated once
 
 

@@ -9,7 +9,13 @@ import torch
 from torch import nn
 
 Program = Callable[[Callable], Iterator[Any]]
+PROGRAMS: dict[str, Program] = {}
 SIZES = (3, 5, 2, 7, 4)
+
+
+def program(fn: Program) -> Program:
+    PROGRAMS[fn.__name__] = fn
+    return fn
 
 
 class Mlp(nn.Module):

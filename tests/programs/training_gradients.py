@@ -12,15 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.programs.training import SIZES, Mlp, Program
+from tests.programs.training import SIZES, Mlp, program
 
-PROGRAMS: dict[str, Program] = {}
 grad = torch.autograd.grad
-
-
-def program(fn: Program) -> Program:
-    PROGRAMS[fn.__name__] = fn
-    return fn
 
 
 @program
@@ -124,39 +118,30 @@ def gradnorm(wrap):
         yield (gl.detach(), grad(gl, wt))
 
 
+def of_an_equation(m, residual):
+    for n in SIZES:
+        x = torch.rand(n, 2, requires_grad=True)
+        l = residual(m, x)
+        yield (l.detach(), grad(l, list(m.parameters()), allow_unused=True))
+
+
+def residual(m, x):
+    u = m(x)
+    (g,) = grad(u.sum(), x, create_graph=True)
+    lap = sum(grad(g[:, i].sum(), x, create_graph=True)[0][:, i] for i in range(2))
+    return (lap - u[:, 0]).pow(2).mean()
+
+
 @program
 def pinn(wrap):
     torch.manual_seed(0)
-    m = wrap(Mlp(2, 8, 1))
-
-    def res(x):
-        u = m(x)
-        (g,) = grad(u.sum(), x, create_graph=True)
-        lap = sum(grad(g[:, i].sum(), x, create_graph=True)[0][:, i] for i in range(2))
-        return (lap - u[:, 0]).pow(2).mean()
-
-    for n in SIZES:
-        x = torch.rand(n, 2, requires_grad=True)
-        l = res(x)
-        yield (l.detach(), grad(l, list(m.parameters()), allow_unused=True))
+    yield from of_an_equation(wrap(Mlp(2, 8, 1)), residual)
 
 
 @program
 def pinn_inside(wrap):
     torch.manual_seed(0)
-    m = Mlp(2, 8, 1)
-
-    @wrap
-    def res(x):
-        u = m(x)
-        (g,) = grad(u.sum(), x, create_graph=True)
-        lap = sum(grad(g[:, i].sum(), x, create_graph=True)[0][:, i] for i in range(2))
-        return (lap - u[:, 0]).pow(2).mean()
-
-    for n in SIZES:
-        x = torch.rand(n, 2, requires_grad=True)
-        l = res(x)
-        yield (l.detach(), grad(l, list(m.parameters()), allow_unused=True))
+    yield from of_an_equation(Mlp(2, 8, 1), wrap(residual))
 
 
 @program

@@ -14,15 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.programs.training import SIZES, Mlp, Program, trained
+from tests.programs.training import SIZES, Mlp, program, trained
 
-PROGRAMS: dict[str, Program] = {}
 grad = torch.autograd.grad
-
-
-def program(fn: Program) -> Program:
-    PROGRAMS[fn.__name__] = fn
-    return fn
 
 
 @program

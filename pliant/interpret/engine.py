@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
-from pliant.graph import decompositions, emptiness, implemented, layout, recurrent, resizing, symnode
+from pliant.graph import changing_numbers, decompositions, derivatives, emptiness, implemented, layout, recurrent, resizing, symnode
 from pliant.graph.originals import SPELLED, torch
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.symnode import SYMS
@@ -144,7 +144,7 @@ class UserError(Exception):
 
 
 SOURCED.add(Lazy)
-decompositions.SPELLED.update(recurrent.SPELLED)
+decompositions.SPELLED.update(recurrent.SPELLED | derivatives.SPELLED)
 opcodes.OPAQUE_TYPES.add(Opaque)
 vm.late_types = {TracedTensor, LateText, Opaque, torch.SymInt, torch.SymFloat, torch.SymBool}
 vm.capture_failed = CaptureFailed
@@ -201,6 +201,8 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
         way = emptiness.careful(fn, args, kwargs) if fn in emptiness.CAREFUL else None
         with layout.framework(swept=getattr(fn, "__name__", None) in emptiness.GENERAL):
             out = decompositions.spell(fn, args, kwargs, trace) if way is None else NotImplemented
+            if out is NotImplemented:
+                out = changing_numbers.spell(fn, args, kwargs, trace)
             if out is NotImplemented:
                 out = fn(*args, **kwargs) if way is None else way(fn, args, kwargs)
             for op in trace.ops[n:]:

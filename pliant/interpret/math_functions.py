@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
+from pliant.graph.originals import math, torch
 from pliant.graph.symnode import concrete, to_sym
 from pliant.interpret.calls import LOOKASIDES, native
 from pliant.interpret.gate import SYM_TYPES
 from pliant.symbolic import ops
 
+NUMBERS = frozenset({int, float, torch.SymInt, torch.SymFloat})
+
 MATH: dict[str, Callable[[Any], bool]] = {
     "sqrt": lambda x: bool(x >= 0),
     "log": lambda x: bool(x > 0),
     "log2": lambda x: bool(x > 0),
-    **dict.fromkeys(("sin", "cos", "tan", "atan", "tanh"), lambda x: True),
+    "exp": lambda x: bool(x < 709),
+    **dict.fromkeys(("sinh", "cosh"), lambda x: bool(abs(x) < 709)),
+    **dict.fromkeys(("asin", "acos"), lambda x: bool(abs(x) <= 1)),
+    **dict.fromkeys(("sin", "cos", "tan"), lambda x: bool(abs(x) < math.inf)),
+    **dict.fromkeys(("atan", "tanh"), lambda x: True),
 }
-"""Functions of one number that are operators of symbolic numbers, and where they are defined."""
+"""Functions of one number that are operators of symbolic numbers, and where they are defined and finite."""
+PRODUCTS = {"radians": math.pi / 180.0, "degrees": 180.0 / math.pi}
+"""Functions that are a product, as CPython has it."""
 
 
 def math_function(name: str) -> Callable:
     fn = getattr(math, name)
 
     def look(args: tuple, kw: dict) -> Any:
-        x = args[0] if len(args) == 1 and not kw else None
-        if (type(x) is torch.SymInt or type(x) is torch.SymFloat) and MATH[name](x):
-            return to_sym(x.node.scope, ops.DOORS[name](ops.to_float(x.node.expr)))
+        if kw or len(args) not in (1, 2) or not all([type(a) in NUMBERS for a in args]):
+            return native(fn, tuple(concrete(a) if type(a) in SYM_TYPES else a for a in args), kw)
+        if type(args[0]) in SYM_TYPES and len(args) == 1 and MATH[name](args[0]):
+            return operator_of(name, args[0])
+        if name == "log" and len(args) == 2 and all([bool(a > 0) for a in args]) and bool(args[1] != 1):
+            x, base = (operator_of("log", a) if type(a) in SYM_TYPES else math.log(a) for a in args)
+            return x / base
+        return native(fn, tuple(concrete(a) if type(a) in SYM_TYPES else a for a in args), kw)
+
+    return look
+
+
+def operator_of(name: str, x: Any) -> Any:
+    return to_sym(x.node.scope, ops.DOORS[name](ops.to_float(x.node.expr)))
+
+
+def product(name: str) -> Callable:
+    fn, factor = getattr(math, name), PRODUCTS[name]
+
+    def look(args: tuple, kw: dict) -> Any:
+        if not kw and len(args) == 1 and type(args[0]) in (torch.SymInt, torch.SymFloat):
+            return args[0] * factor
         return native(fn, tuple(concrete(a) if type(a) in SYM_TYPES else a for a in args), kw)
 
     return look
@@ -36,3 +61,5 @@ def math_function(name: str) -> Callable:
 
 for _name in MATH:
     LOOKASIDES[getattr(math, _name)] = math_function(_name)
+for _name in PRODUCTS:
+    LOOKASIDES[getattr(math, _name)] = product(_name)

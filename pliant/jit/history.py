@@ -199,6 +199,12 @@ class History:
         elif kind in CONSTANTS or (kind == "TYPE_MATCH" and value and carried(source)):
             self.tolerate(source, TOLERANCE.get(type(value), OTHERS), few=kind == "EQ_MATCH" and type(value) is bool)
 
+    def learn_pinned(self, lessons: Iterable[Lesson]) -> None:
+        """A number is another than the one that was pinned where no instruction is to blame: nothing but the number can be left out."""
+        for guard in [found.guard() for found in lessons]:
+            if guard is not None:
+                self.tolerate(guard.source, OTHERS)
+
     def learn_unread(self, source: Source) -> None:
         """An item was not there: keys that are worked out from what changes are others in each call, and none of them fails twice."""
         if source.op == "key" and source.base is not None and source.base.op != "dict":
@@ -295,6 +301,17 @@ def lesson(guard: Guard) -> Lesson:
     elif kind not in ("EQ_MATCH", "DICT_LACKS"):
         value = None
     return Lesson(faded(guard.source), kind, value, guard.site)
+
+
+def pinned_numbers(relations: list[tuple[Any, Site | None]], symbols: dict[str, Source]) -> dict[int, tuple[Lesson, ...]]:
+    """The floats that a relation without an instruction is about, by the relation's place: code that derives a graph has pinned them."""
+    found = {}
+    for i, (relation, site) in enumerate(relations):
+        if site is None:
+            floats = [symbols[s.name] for s in relation.symbols() if s.kind is float and s.name in symbols]
+            if floats:
+                found[i] = tuple(Lesson(faded(source), "EQ_MATCH", 0.0, None) for source in floats)
+    return found
 
 
 def changed_arguments(lessons: Iterable[Lesson], args: tuple) -> list[Guard]:

@@ -32,7 +32,7 @@ from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
 from pliant.jit import dims, modes, resume, side_exits, stance, tracers, trials
 from pliant.jit.emit import Context, Emitted, emit
-from pliant.jit.history import LEARNED, History, Lesson, Sites, changed_arguments, lesson
+from pliant.jit.history import LEARNED, History, Lesson, Sites, changed_arguments, lesson, pinned_numbers
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.nested_frames import Below
 from pliant.jit.other_compilers import not_for_others
@@ -71,6 +71,7 @@ class Info:
     relations: tuple[tuple[Any, Site | None], ...]
     emitted: Emitted
     exit: str
+    pinned: dict[int, tuple[Lesson, ...]]  # numbers that relations without a site are about
     branches: tuple[Any, ...] = ()  # on data, at which it ends or may be left
 
 
@@ -79,6 +80,7 @@ class Past(NamedTuple):
 
     guards: tuple[Lesson, ...]
     relations: tuple[tuple[Any, Site | None], ...]
+    pinned: dict[int, tuple[Lesson, ...]]
 
 
 class Record:
@@ -383,7 +385,7 @@ class Region:
         relations = [(g.expr, g.site) for g in scope.guards] + [(e, None) for e in world.relations]
         guard, program = compiled(found.guards, world.symbols, [r for r, _ in relations], emitted.slots)
         info: Any = Info(next(_ids), found.frame_id, tuple(map(lesson, found.guards)), tuple(relations), emitted, type(found.exit).__name__,
-                         tuple(emitted.branches))  # fmt: skip
+                         pinned_numbers(relations, world.symbols), tuple(emitted.branches))  # fmt: skip
         for branch in emitted.branches:
             branch.found_in(fn.__code__)
         keeper = None
@@ -396,7 +398,7 @@ class Region:
             else:
                 keeper = entries.keep(made, self.config)
         entry = native.add_entry(fn.__code__, guard, emitted.fn, True, info)
-        record.newest = guard, Past(info.guards, info.relations)
+        record.newest = guard, Past(info.guards, info.relations, info.pinned)
         events.count("entries")
         for old in native.entries(fn.__code__) if record.history.joined else ():
             if old is not entry and record.history.one_side(old.info.relations):
@@ -477,8 +479,12 @@ class Region:
             learnt = info.guards[why.guard].guard() if why.guard is not None else None
             if learnt is not None:
                 guards.append((learnt, newest))
-            elif why.relation is not None and info.relations[why.relation][1] is not None and newest:
-                sites.append(info.relations[why.relation][1])
+            elif why.relation is not None and newest:
+                site = info.relations[why.relation][1]
+                if site is not None:
+                    sites.append(site)
+                else:
+                    record.history.learn_pinned(info.pinned.get(why.relation, ()))
             if newest and why.unread is not None:
                 record.history.learn_unread(why.unread)
                 guards += [(g, True) for g in changed_arguments(info.guards, args)]

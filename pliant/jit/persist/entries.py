@@ -100,6 +100,8 @@ class Known:
 class TakenInfo:
     """`region.Info` of an entry from the disk: guards and relations are read when somebody asks."""
 
+    pinned: dict = {}  # noqa: RUF012 (what this process has not captured it learns from its own captures)
+
     def __init__(self, serial: int, frame_id: str, taken: Taken) -> None:
         self.serial = serial
         self.frame_id = frame_id

@@ -24,6 +24,7 @@ from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text,
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
+from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.versions import written_slots
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled, torch
@@ -128,7 +129,7 @@ class AutogradRegion:
             self.traced = self.trace()
         self.shared = self.traced.shared
         self.full, again = self.with_sizes(self.traced.full), self.traced.again
-        self.twice = Twice(again.refusal, lambda: again.recipe, self.gives())
+        self.twice = Twice(again.refusal, lambda: again.recipe, self.gives(), Repeated("aten" if self.lower is None else "native"))
         forward = self.write_forward()
         parts = tuple([self.write_part(share, self.with_sizes(b)) for share, b in self.traced.parts])
         results = len(self.plan.heads) + len(self.plan.exports)

@@ -2,7 +2,8 @@
 
 The node of a region is a black box to autograd: its backward part is a program without a history. When gradients are themselves to be
 differentiated (`create_graph=True`), the operations of the forward part run once more on the inputs that the node was given, with the
-C++ engine recording, and `torch.autograd.grad` does the rest. That is slower than the compiled backward part, and exact to any order.
+C++ engine recording, and `torch.autograd.grad` does the rest. That is slower than the compiled backward part, and exact to any order;
+from the third time on, a graph of its own does it (`recipe_source.py`).
 
 Where running again would not give what was computed (random numbers, inputs that were written since, a `torch.autograd.Function` of
 the program's own) the region says so when somebody asks.
@@ -12,12 +13,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from pliant.codegen.batched_gradients import each, is_legacy, is_wrapped, samples
+from pliant.codegen.recipe_source import Repeated
 from pliant.graph import lstm, recurrent, recurrent_gradients
 from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.traced import TracedTensor
@@ -26,6 +28,7 @@ from pliant.lower.autograd import AUTOCAST, Plan
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr
 
+ALIAS, DETACH = torch.ops.aten.alias.default, torch.ops.aten.detach.default
 OWN_STATISTICS = frozenset(f"aten::{name}" for name in ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"))
 """Operators that write running statistics which they do not read (in training): given copies, they can run again."""
 SPELLED = {lstm.LAYER: (lstm.as_pytorch_s, 3), recurrent_gradients.ONEDNN: (recurrent_gradients.as_library_s, 4)}
@@ -44,7 +47,7 @@ class Again:
         own = {t.vid for t in plan.slots}
         own |= {t.vid for op in plan.program for t in liveness.op_outputs(op) if t.requires_grad}  # `reads` may have it by another object
         self.saved = {t.vid for t in reads if not t.requires_grad and t.vid not in own and settled(plan.program, t)}
-        self.ops = needed(plan.program, plan.differentiable, self.saved)
+        self.ops = needed(rejoined(plan.program), plan.differentiable, self.saved)
         self.refusal = self.why_not()
 
     def why_not(self) -> str:
@@ -242,6 +245,7 @@ class Twice:
     refusal: str
     recipe: Callable[[], Recipe]
     gives: tuple[int | None, ...]
+    repeated: Repeated
     backward: Callable[..., tuple] | None = None
 
     def __call__(self, ctx: Any, *grads: Any) -> tuple:
@@ -259,7 +263,7 @@ class Twice:
         refusal = self.refusal or ("an input was written since" if versions(slots) != ctx.versions else "")
         if not refusal:
             recipe = self.recipe()
-            found = recipe.gradients(slots, ctx.saved_tensors if recipe.taken else (), grads)
+            found = self.repeated.gradients(recipe, slots, ctx.saved_tensors if recipe.taken else (), grads)
             return tuple(None if i is None else found[i] for i in self.gives)
         with gradients(False):
             out = self.backward(ctx, *grads)
@@ -321,6 +325,23 @@ def needed(ops: list[Any], heads: list[Any], saved: set[int]) -> list[Any]:
             if e is not None:
                 symbols.update(s.name for s in e.symbols())
     return out[::-1]
+
+
+def rejoined(ops: list[Any]) -> list[Any]:
+    """The operations, with what autograd does to a saved result of its own node, where gradients were captured, as it is meant: it is kept
+    without its history, and gets that back when it is read."""
+    made: dict[Any, TracedTensor] = {}
+    out = []
+    for op in ops:
+        o = op.outs[0] if op.target is DETACH else None
+        original = made.get((o.grad_fn, o.output_nr)) if o is not None and o.grad_fn is not None else None
+        if original is not None and o is not None and original.storage_id == o.storage_id:
+            op = replace(op, target=ALIAS, args=(original,))
+        for t in liveness.op_outputs(op):
+            if t.grad_fn is not None:
+                made.setdefault((t.grad_fn, t.output_nr), t)
+        out.append(op)
+    return out
 
 
 def trains(op: Any) -> bool:

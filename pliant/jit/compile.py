@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from pliant import events, native, turns
-from pliant.codegen import backends, target
+from pliant.codegen import backends, recipe_source, target
 from pliant.codegen.background import background as tasks
 from pliant.config import DEFAULT_BACKEND, Config, as_share, env_flag, env_share
 from pliant.errors import PliantError
@@ -127,6 +127,15 @@ def compile_function(fn: FunctionType, config: Config) -> Any:
         return fn
     clone, region = place_of(fn.__code__, config)
     return region.entry_point(fn) if clone is None else twin_of(fn, clone, region)
+
+
+def compile_gradients(fn: FunctionType, backend: str) -> Any:
+    """What a region runs to have its gradients differentiable. Machine code comes in the background, as for the program's functions."""
+    background = env_flag("PLIANT_BACKGROUND", "1")
+    return compile_function(fn, Config(backend=backend, below=False, strict=env_flag("PLIANT_STRICT"), background=background))
+
+
+recipe_source.capturing.append(compile_gradients)
 
 
 def place_of(code: CodeType, config: Config, region: Region | None = None) -> tuple[CodeType | None, Region]:

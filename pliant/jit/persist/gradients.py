@@ -104,7 +104,7 @@ class Partial:
         used, refused, whole = spending([s for s, _ in heads], [on for _, on in heads])
         at = range(len(recipe.taken)) if recipe.taken else None
         saved = unspent(ctx, refused, at) if self.through else spend(ctx, used, refused, whole, at)
-        found = recipe.gradients(slots, saved, grads)
+        found = self.twice.repeated.gradients(recipe, slots, saved, grads, differentiable=False)
         return tuple(None if i is None or found[i] is None else found[i].detach() for i in self.twice.gives)
 
 

@@ -23,6 +23,7 @@ from pliant.codegen.aten import Executable
 from pliant.codegen.autograd_region import Node
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import Twice
+from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.failures import PLACES, Place, Places, remember
 from pliant.codegen.nodes import Later, Part, node_of, watching
 from pliant.codegen.region import Chain
@@ -219,12 +220,12 @@ def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
     later = node.later.watch, node.later.nodes, node.shared
     forward = encode_program(node.forward, table, linker, frozenset())
     around = encode_program(node.around, table, linker, frozenset(("_apply",)))
-    return node.name, forward, parts, around, refusal, recipe, node.twice.gives, node.grad_on, node.heads, node.results, later
+    return node.name, forward, parts, around, refusal, recipe, (node.twice.gives, node.twice.repeated.backend), node.grad_on, node.heads, node.results, later
 
 
 def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Executable:
-    name, forward, parts, around, refusal, recipe, gives, grad_on, heads, results, (watch, nodes, shared) = data
-    twice = Twice(refusal, gradients.Later(recipe, objects), gives)
+    name, forward, parts, around, refusal, recipe, (gives, backend), grad_on, heads, results, (watch, nodes, shared) = data
+    twice = Twice(refusal, gradients.Later(recipe, objects), gives, Repeated(backend))
     first = decode_program(forward, objects, modules, {})
     made = []
     for own, slots, through, backward in parts:

@@ -22,7 +22,7 @@ from pliant.codegen.batched_gradients import each, is_legacy, is_wrapped, sample
 from pliant.codegen.recipe_source import Repeated
 from pliant.graph import lstm, recurrent, recurrent_gradients
 from pliant.graph.originals import gradients, is_grad_enabled
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.lower import liveness
 from pliant.lower.autograd import AUTOCAST, Plan
 from pliant.symbolic import maths
@@ -330,18 +330,26 @@ def needed(ops: list[Any], heads: list[Any], saved: set[int]) -> list[Any]:
 def rejoined(ops: list[Any]) -> list[Any]:
     """The operations, with what autograd does to a saved result of its own node, where gradients were captured, as it is meant: it is kept
     without its history, and gets that back when it is read."""
+    kept = {op.outs[0].storage_id for op in ops if op.target is DETACH}
     made: dict[Any, TracedTensor] = {}
     out = []
     for op in ops:
-        o = op.outs[0] if op.target is DETACH else None
-        original = made.get((o.grad_fn, o.output_nr)) if o is not None and o.grad_fn is not None else None
-        if original is not None and o is not None and original.storage_id == o.storage_id:
-            op = replace(op, target=ALIAS, args=(original,))
-        for t in liveness.op_outputs(op):
-            if t.grad_fn is not None:
-                made.setdefault((t.grad_fn, t.output_nr), t)
+        results = [(t, node_of(t)) for t in liveness.op_outputs(op) if t.storage_id in kept]
+        found = [(t, (t.storage_id, node, t.output_nr)) for t, node in results if node is not None]
+        if op.target is DETACH and found and found[0][1] in made:
+            op = replace(op, target=ALIAS, args=(made[found[0][1]],))
+        for t, key in found:
+            made.setdefault(key, t)
         out.append(op)
     return out
+
+
+def node_of(t: TracedTensor) -> Any:
+    """The node of the tape that made this tensor; None for a view whose history autograd would have to make anew."""
+    try:
+        return t.grad_fn
+    except Untraceable:
+        return None
 
 
 def trains(op: Any) -> bool:

@@ -2,8 +2,9 @@
 
 Where gradients are themselves differentiated (`create_graph=True`), or some results alone go backward and no program is there for that,
 the forward part of a region runs again under PyTorch's autograd (`double_backward.py`), an operation at a time. That is right
-and slow. Who does it again and again gets a graph for it: the recipe is printed as straight-line code that ends in `torch.autograd.grad`, and what
-captures programs captures that: its sizes are symbols, its guards are checked, and it is differentiable to any order in turn.
+and slow. Who does it again and again gets a graph for it: the recipe is printed as straight-line code that ends in
+`torch.autograd.grad`, and what captures programs captures that: its sizes are symbols, its guards are checked, and it is
+differentiable in turn.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class Printer:
         closing = ["heads, tangents = [], []"]
         for i, (vid, on) in enumerate(r.heads):
             if on:
-                closing += [f"if given{i} is not None and v{vid}.requires_grad:", f"    heads.append(v{vid})", f"    tangents.append(given{i})"]
+                closing.append(f"if given{i} is not None and v{vid}.requires_grad:")
+                closing += [f"    heads.append(v{vid})", f"    tangents.append(given{i})"]
         closing += [
             "if not heads:", f"    return (None,) * {len(r.wanted)}",
             f"return grad(heads, targets, tangents, create_graph={differentiable}, allow_unused=True)",

@@ -23,9 +23,9 @@ from pliant.codegen.aten import Executable
 from pliant.codegen.autograd_region import Node
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import Twice
-from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.failures import PLACES, Place, Places, remember
 from pliant.codegen.nodes import Later, Part, node_of, watching
+from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.region import Chain
 from pliant.jit.branches import Branch
 from pliant.jit.emit import Emitted, Failing
@@ -220,7 +220,8 @@ def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
     later = node.later.watch, node.later.nodes, node.shared
     forward = encode_program(node.forward, table, linker, frozenset())
     around = encode_program(node.around, table, linker, frozenset(("_apply",)))
-    return node.name, forward, parts, around, refusal, recipe, (node.twice.gives, node.twice.repeated.backend), node.grad_on, node.heads, node.results, later
+    twice = node.twice.gives, node.twice.repeated.backend
+    return node.name, forward, parts, around, refusal, recipe, twice, node.grad_on, node.heads, node.results, later
 
 
 def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Executable:

@@ -9,14 +9,12 @@ differentiable in turn.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from pliant.graph.originals import gradients, is_grad_enabled
+from pliant.graph.originals import gradients, is_grad_enabled, torch
+from pliant.symbolic import maths
 
 if TYPE_CHECKING:
     from pliant.codegen.double_backward import Recipe
@@ -37,7 +35,7 @@ class Printer:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self.globals: dict[str, Any] = {"torch": torch, "math": math, "grad": torch.autograd.grad, "no_grad": torch.no_grad}
+        self.globals: dict[str, Any] = {"math": maths, "grad": torch.autograd.grad, "no_grad": torch.no_grad}
         self.lines: list[str] = []
         self.used: set[str] = set()
 
@@ -55,7 +53,7 @@ class Printer:
             return f"({value.text})"
         if type(value) is list:
             return f"[{', '.join(map(self.told, value))}]"
-        if type(value) is float and not math.isfinite(value):
+        if type(value) is float and not maths.isfinite(value):
             return self.named(value)
         return repr(value) if type(value) in PLAIN else self.named(value)
 

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from pliant.graph.originals import torch
 from pliant.graph.schema import written
 from pliant.graph.traced import TRANSFORMS, TracedTensor
-from pliant.interpret import globalstate, in_torch, process_state
+from pliant.interpret import batched_functions, globalstate, in_torch, process_state
 from pliant.interpret.binding import in_closure
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, call, graph_call, inline
 from pliant.interpret.lookasides import lookaside
@@ -192,6 +192,8 @@ SPELLED: dict[Any, Callable[..., Any]] = {torch.nn.functional.dropout: dropout}
 def spelled(fn: Any, args: tuple, kwargs: dict) -> Any:
     """What is called in the place of `fn`, which is given wrappers."""
     own = SPELLED.get(fn)
+    if own is None:
+        return batched_functions.spelled(fn, vm.trace) or fn
     p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
     return own if own is not None and type(p) in (int, float) and 0 <= p <= 1 else fn
 

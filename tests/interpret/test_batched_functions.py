@@ -1,0 +1,93 @@
+"""Functions under `vmap`, and under `vmap` of gradients, of batches that change: one graph, and what eager gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.func import functional_call, grad, jacrev, vmap
+
+from tests.helpers import check
+
+F = torch.nn.functional
+
+
+def batch(n, width=4):
+    x = (torch.arange(n * width * 1.0) * 7).sin().view(n, width) + torch.arange(width) / 9
+    return x, (torch.arange(n * width) * 5 % width).view(n, width)
+
+
+SETS = [batch(n) for n in (3, 5, 2, 7, 4)]
+FUNCTIONS = {
+    "gather": lambda x, i: torch.gather(x, 0, i).sin(),
+    "gather of two dims": lambda x, i: torch.outer(x, x).gather(1, i[:2, None].expand(2, 3)) * 2,
+    "index_select": lambda x, i: torch.outer(x, x).index_select(1, i),
+    "embedding": lambda x, i: F.embedding(i, torch.outer(x, x)),
+    "cat": lambda x, i: torch.cat([x, x * 2, x.sin()]),
+    "cat of two dims": lambda x, i: torch.cat([torch.outer(x, x), x[:, None]], -1),
+    "cat of integers": lambda x, i: torch.cat([i, i + 1]) * x.sum(),
+    "layer_norm": lambda x, i: F.layer_norm(x, (4,), x, x * 2),
+    "group_norm": lambda x, i: F.group_norm(torch.outer(x, x)[None], 2, x, x) * 0.01,
+    "nll_loss": lambda x, i: F.nll_loss(x, i[0]),
+    "nll_loss, ignored": lambda x, i: F.nll_loss(torch.outer(x, x), i, ignore_index=2, reduction="sum"),
+    "cross_entropy": lambda x, i: F.cross_entropy(x, i[0]),
+    "cross_entropy of rows": lambda x, i: F.cross_entropy(torch.outer(x, x), i),
+    "attention": lambda x, i: F.scaled_dot_product_attention(*[torch.outer(x, x)[None, None]] * 3),
+    "attention, causal": lambda x, i: F.scaled_dot_product_attention(*[torch.outer(x, x)[None]] * 3, is_causal=True, scale=0.3),
+    "attention, with a bias": lambda x, i: F.scaled_dot_product_attention(*[torch.outer(x, x)[None]] * 3, attn_mask=torch.outer(x, x)),
+    "gelu": lambda x, i: F.gelu(x) + F.gelu(x, approximate="tanh"),
+    "max": lambda x, i: torch.outer(x, x).max(1)[0] + torch.outer(x, x).min(dim=0, keepdim=True)[0],
+    "sort": lambda x, i: x.sort(descending=True)[0] * x,
+    "topk": lambda x, i: torch.topk(torch.outer(x, x), 2, 0)[0],
+    "whole dims": lambda x, i: torch.outer(x, x)[:, None, 1].sin() + torch.outer(x, x)[None, ..., :, 2],
+    "scatter_add": lambda x, i: torch.zeros(4).scatter_add(0, i, x).sin(),
+    "index_add": lambda x, i: torch.outer(x, x).index_add(1, i, torch.outer(x, x)).sin(),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_in_a_batch(name):
+    fn = FUNCTIONS[name]
+    check(lambda x, i: vmap(fn)(x, i), *SETS, captures=(1, 2), breaks=0)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_of_each_example(name):
+    fn = FUNCTIONS[name]
+    report = check(lambda x, i: vmap(grad(lambda x, i: (fn(x, i).float() * 1.5).sum()))(x, i), *SETS, breaks=0)
+    assert report.captures <= 2
+
+
+@pytest.mark.parametrize("name", ["gather", "cat", "layer_norm", "cross_entropy", "attention", "max", "whole dims"])
+def test_nested_and_jacobians(name):
+    fn = FUNCTIONS[name]
+    check(lambda x, i: vmap(vmap(fn, (0, None)), (None, 0))(x, i), *SETS)
+    check(lambda x, i: vmap(jacrev(fn))(x, i), *SETS)
+    check(lambda x, i: vmap(fn, (0, None))(x, i[0]), *SETS)
+
+
+def test_an_index_that_is_not_there():
+    for fn in (
+        lambda x, i: torch.gather(x, 0, i),
+        lambda x, i: x.index_select(0, i),
+        lambda x, i: F.embedding(i, x[:, None]),
+        lambda x, i: F.nll_loss(x, i[0]),
+    ):
+        for wrong in (9, -1):
+            x, i = batch(3)
+            check(lambda x, i: vmap(fn)(x, i), (x, i), (x, torch.full_like(i, wrong)), *SETS, lines=False)  # noqa: B023
+
+
+def test_gradients_of_each_example_of_a_network():
+    def program():
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.Linear(8, 3))
+        weights = {k: p.detach() for k, p in net.named_parameters()}
+
+        def cost(weights, x, y):
+            return F.cross_entropy(functional_call(net, weights, (x[None],)), y[None])
+
+        return lambda x, y: vmap(grad(cost), (None, 0, 0))(weights, x, y)
+
+    from tests.helpers import check_world
+
+    check_world(program, *[(x, i[:, 0] % 3) for x, i in SETS], captures=(1, 2), breaks=0)

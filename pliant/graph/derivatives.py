@@ -37,17 +37,15 @@ class Cumprod(torch.autograd.Function):
         influence."""
         x, out = ctx.saved_tensors
         dim = ctx.dim
+        if is_grad_enabled():  # behind a zero nothing has influence, but its derivative has: PyTorch's way, an element at a time
+            return torch.autograd.grad(torch.cumprod(x, dim), x, grad, create_graph=True)[0], None
         zeros = torch.cumsum(x == 0, dim)
         first, before = (x == 0) & (zeros == 1), zeros == 0
         ahead = from_the_end(grad * out, dim) / torch.where(before, x, torch.ones_like(x))
-        without = cumprod_of(torch.where(first, torch.ones_like(x), x), dim)
+        without = torch.cumprod(torch.where(first, torch.ones_like(x), x), dim)
         nothing = torch.zeros_like(x)
         at_zero = from_the_end(torch.where(before, nothing, grad * without), dim)
         return torch.where(before, ahead, torch.where(first, at_zero, nothing)), None
-
-
-def cumprod_of(x: Any, dim: int) -> Any:
-    return Cumprod.apply(x, dim) if is_grad_enabled() and x.requires_grad else torch.cumprod(x, dim)  # type: ignore[no-untyped-call]
 
 
 def cumprod(x: Any, dim: Any, *, dtype: Any = None, out: Any = None) -> Any:
@@ -56,7 +54,7 @@ def cumprod(x: Any, dim: Any, *, dtype: Any = None, out: Any = None) -> Any:
         return NotImplemented
     if not x.dtype.is_floating_point or not x.sizes or dtype not in (None, x.dtype) or not free(x.owner()):
         return NotImplemented
-    return cumprod_of(x, dim)
+    return Cumprod.apply(x, dim)  # type: ignore[no-untyped-call]
 
 
 def affine_grid(theta: Any, size: Any, align_corners: Any = None) -> Any:

@@ -188,7 +188,7 @@ class Plan:
         wanted = [t for t in self.wanted if only is None or t.vid in only]
         heads = [h for h, used in zip(self.differentiable, mask, strict=True) if used]
         # eager's backward usually runs outside of autocast
-        with trace.recording(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST), ending(self.crossing):
+        with trace.recording(), trace.forgetting(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST), ending(self.crossing):
             tangents = [trace.tangent(h) for h in heads]
             grads = self.gradients(heads, [self.leaf(t) for t in wanted], tangents)
         if trace.n_forward is None:

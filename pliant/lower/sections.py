@@ -206,6 +206,13 @@ def functions_under(nodes: Iterable[Any]) -> set[Any]:
     return {n for n in nodes_under(nodes) if isinstance(n, PYTHONS) and n.name() != CARRY}
 
 
+def leaves_of_functions(heads: Sequence[Any]) -> set[int | None]:
+    """The vids of the leaves under these nodes, if `autograd.Function`s are among them: their backward parts may give gradients to what
+    their forward parts have not read."""
+    under = nodes_under(heads)
+    return set(map(begun_at, under)) if any([isinstance(n, PYTHONS) and n.name() != CARRY for n in under]) else set()
+
+
 def is_number(v: Any) -> bool:
     """Whether this output is a symbolic number."""
     return not isinstance(v, TracedTensor) and liveness.number(v) is not None

@@ -169,7 +169,8 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
     wanted[dim] = indices.size(dim)
     indices = indices.broadcast_to(torch.broadcast_shapes(tuple(wanted), indices.shape))
     given[dim] = input.size(dim)
-    return input.broadcast_to(torch.broadcast_shapes(tuple(given), input.shape)).gather(dim, indices)
+    spread = input.broadcast_to(torch.broadcast_shapes(tuple(given), input.shape))
+    return spread.gather(dim, torch.remainder(indices, input.size(dim)))  # they wrap around, on both sides
 
 
 def kron(input: Any, other: Any) -> Any:

@@ -57,7 +57,8 @@ def rounded(self: Any, ndigits: Any = None) -> Any:
     if ndigits is None or ndigits >= 0:
         return self
     if type(ndigits) is not int or ndigits < -MOST_DIGITS:
-        return round(concrete(self), concrete(ndigits))
+        digits: Any = concrete(ndigits)
+        return round(concrete(self), digits)
     unit = 10**-ndigits
     whole = self // unit
     up = (self - whole * unit) * 2 + whole % 2 > unit  # the unit is even

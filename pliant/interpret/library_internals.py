@@ -103,6 +103,9 @@ TABLES = ("_torch_dispatch_fns", "_autocast_dtype")
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
+resolve = torch._C._jit_resolve_packet
+
+
 def overload_of(fn: Any, args: tuple, kwargs: dict) -> Any:
     """The overload that a packet of several means by these arguments. While it looks for that, C++ writes down why the others do not
     fit, with the texts of the arguments; nobody reads it."""
@@ -110,7 +113,7 @@ def overload_of(fn: Any, args: tuple, kwargs: dict) -> Any:
         return fn
     try:
         with quiet():
-            return getattr(fn, torch._C._jit_resolve_packet(fn._qualified_op_name, *args, **kwargs))
+            return getattr(fn, resolve(fn._qualified_op_name, *args, **kwargs))
     except Exception:  # none fits, and what is called says so
         return fn
 

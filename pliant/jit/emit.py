@@ -308,7 +308,7 @@ class Emitter:
         called = list(leaves([(op.args, op.kwargs) for op in trace.torch_ops])) if self.context.all_symbols else []
         if self.context.torch_level:
             vids.update(t.vid for t in called if type(t) is TracedTensor)
-        given = leaves_of_functions([t.grad_fn for t in liveness.tensors_of(outputs) if t.requires_grad])
+        given = leaves_of_functions([t for t in liveness.tensors_of(outputs) if t.requires_grad])
         tensors = [t for t in trace.inputs if t.vid in vids or trace.leaves.get(t.vid, t).vid in given]
         read = {t.source for t in tensors}
         mentioned: dict[str, Any] = {}

@@ -297,3 +297,15 @@ def test_parameters_that_only_a_backward_part_gives_gradients():
 
     check(Model(), torch.randn(4), torch.randn(4), grad=True)
     check(Model(), torch.randn(4).requires_grad_(), grad=True)
+
+
+def test_a_view_of_what_was_written_since():
+    """Autograd makes the history of such a view anew, once it is asked for."""
+
+    def parts(x, y):
+        a = Unread.apply(x, y) * 1
+        v = a[1:]
+        a[0] = y.sum()
+        return v * 2, v
+
+    check(parts, *[(torch.randn(n).requires_grad_(), torch.randn(n).requires_grad_()) for n in (4, 5, 3)], grad=True, between=False)

@@ -28,6 +28,9 @@ def quiet() -> Iterator[None]:
         Printing.library -= 1
 
 
+MOST_DIGITS = 15  # twice what is left of a number fits into 64 bits
+
+
 def pinned(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A method that needs the number itself."""
 
@@ -50,7 +53,16 @@ def int_rdivmod(self: Any, other: Any) -> Any:
 
 
 def rounded(self: Any, ndigits: Any = None) -> Any:
-    return self if ndigits is None or ndigits >= 0 else round(concrete(self), ndigits)
+    """To tens, hundreds and so on: half to even, and exact."""
+    if ndigits is None or ndigits >= 0:
+        return self
+    if type(ndigits) is not int or ndigits < -MOST_DIGITS:
+        digits: Any = concrete(ndigits)
+        return round(concrete(self), digits)
+    unit = 10**-ndigits
+    whole = self // unit
+    up = (self - whole * unit) * 2 + whole % 2 > unit  # the unit is even
+    return (whole + (choose(up, 1, 0) if type(up) is torch.SymBool else int(up))) * unit
 
 
 def as_int(self: Any) -> Any:

@@ -226,6 +226,18 @@ class Trace:
             self.torch_ops.append(op)
         return op
 
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """While inside, what is read from data is remembered as always; afterwards, only what was before: the operations that follow are
+        not in one program with those that are recorded here."""
+        before = [{memory: frozenset(found) for memory, found in memo.items()} for memo in (self.masks, self.items)]
+        try:
+            yield
+        finally:
+            for memo, old in zip((self.masks, self.items), before, strict=True):
+                for memory, found in list(memo.items()):
+                    memo[memory] = {vid: value for vid, value in found.items() if vid in old.get(memory, ())}
+
     # autograd ----------------------------------------------------------------------
     def backward(self, outputs: list[TracedTensor], inputs: list[TracedTensor]) -> tuple[list[TracedTensor], list[TracedTensor | None]]:
         """Append the backward operations of `outputs` (those that require grad) with respect to `inputs`.

@@ -34,7 +34,7 @@ from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import SETTINGS, captured_call, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.generators import Generator, Left
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
-from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules
+from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
 from pliant.interpret.state import Break, carried, taken, vm, writes
 from pliant.interpret.types.functions import is_namespace
 from pliant.interpret.types.row import ROWS
@@ -227,6 +227,7 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
             raise Break("PL0012", f"{name_of(fn)} makes a leaf, whose gradients the program may want", clean=True)
     if type(fn) in OPERATORS:
         guard_rules(fn)
+        fn = overload_of(fn, args, kwargs)
     caller = vm.frame
     if caller is not None:
         caller.tail = False

@@ -169,7 +169,26 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
     wanted[dim] = indices.size(dim)
     indices = indices.broadcast_to(torch.broadcast_shapes(tuple(wanted), indices.shape))
     given[dim] = input.size(dim)
-    return input.broadcast_to(torch.broadcast_shapes(tuple(given), input.shape)).gather(dim, indices)
+    spread = input.broadcast_to(torch.broadcast_shapes(tuple(given), input.shape))
+    return spread.gather(dim, torch.remainder(indices, input.size(dim)))  # they wrap around, on both sides
+
+
+def masked_select(input: Any, mask: Any) -> Any:  # noqa: A002
+    """The derivative alone asks for sizes; that of an index by a mask does not."""
+    if not (torch.is_grad_enabled() and input.requires_grad) or mask.dtype is not torch.bool:
+        raise Refused
+    try:
+        sizes = torch.broadcast_shapes(input.shape, mask.shape)
+    except RuntimeError:
+        raise Refused from None
+    return input.expand(sizes)[mask.expand(sizes)]
+
+
+def sgn(input: Any) -> Any:  # noqa: A002
+    """Of real numbers it is `sign`, whose derivative does not ask for sizes."""
+    if not (torch.is_grad_enabled() and input.requires_grad) or input.is_complex():
+        raise Refused
+    return torch.sign(input)
 
 
 def kron(input: Any, other: Any) -> Any:

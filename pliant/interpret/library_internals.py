@@ -17,6 +17,7 @@ from torch._library.custom_ops import OPDEFS, CustomOpDef
 
 from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
+from pliant.graph.symclasses import quiet
 from pliant.guards import source as S
 from pliant.interpret.attributes import lookup
 from pliant.interpret.capture import UNSET
@@ -100,6 +101,21 @@ def guard_inside(fn: FunctionType) -> None:
 RULES = ("_abstract_fn", "_setup_context_fn", "_backward_fn", "_vmap_fn")
 TABLES = ("_torch_dispatch_fns", "_autocast_dtype")
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+resolve = torch._C._jit_resolve_packet
+
+
+def overload_of(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """The overload that a packet of several means by these arguments. While it looks for that, C++ writes down why the others do not
+    fit, with the texts of the arguments; nobody reads it."""
+    if type(fn) is not torch._ops.OpOverloadPacket or len(fn._overload_names) < 2 or fn._has_torchbind_op_overload:
+        return fn
+    try:
+        with quiet():
+            return getattr(fn, resolve(fn._qualified_op_name, *args, **kwargs))
+    except Exception:  # none fits, and what is called says so
+        return fn
 
 
 def guard_rules(fn: Any) -> None:

@@ -44,6 +44,8 @@ def spelled_out(name: str, own: Callable[..., Any]) -> None:
 
 spelled_out("take_along_dim", in_torch.take_along_dim)
 spelled_out("kron", in_torch.kron)
+spelled_out("masked_select", in_torch.masked_select)
+spelled_out("sgn", in_torch.sgn)
 spelled_out("cov", in_torch.cov)
 spelled_out("corrcoef", in_torch.corrcoef)
 

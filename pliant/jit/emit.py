@@ -52,7 +52,7 @@ from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
 from pliant.jit.unwinding import forgetting
 from pliant.lower import liveness
-from pliant.lower.sections import functions_under
+from pliant.lower.sections import functions_under, leaves_of_functions
 
 _serial = itertools.count()
 PAD = "    "
@@ -308,7 +308,8 @@ class Emitter:
         called = list(leaves([(op.args, op.kwargs) for op in trace.torch_ops])) if self.context.all_symbols else []
         if self.context.torch_level:
             vids.update(t.vid for t in called if type(t) is TracedTensor)
-        tensors = [t for t in trace.inputs if t.vid in vids]
+        given = leaves_of_functions([t for t in liveness.tensors_of(outputs) if t.requires_grad])
+        tensors = [t for t in trace.inputs if t.vid in vids or trace.leaves.get(t.vid, t).vid in given]
         read = {t.source for t in tensors}
         mentioned: dict[str, Any] = {}
         # a backward part may need the sizes of what is made

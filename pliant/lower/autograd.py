@@ -188,7 +188,7 @@ class Plan:
         wanted = [t for t in self.wanted if only is None or t.vid in only]
         heads = [h for h, used in zip(self.differentiable, mask, strict=True) if used]
         # eager's backward usually runs outside of autocast
-        with trace.recording(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST), ending(self.crossing):
+        with trace.recording(), trace.forgetting(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST), ending(self.crossing):
             tangents = [trace.tangent(h) for h in heads]
             grads = self.gradients(heads, [self.leaf(t) for t in wanted], tangents)
         if trace.n_forward is None:
@@ -219,7 +219,8 @@ class Plan:
             found = WITHOUT_DERIVATIVE.search(str(e))  # eager says so if ever gradients arrive
             if trace.wrapping and not isinstance(e, Reconsider):  # code of a class that is taken apart, maybe: eager says what it says
                 raise Reconsider(self.name, str(e), WRAPPED) from e
-            name = found[found.lastindex].replace(".", "::") if found is not None else self.forward_of(trace.failed_node, start)
+            said = found[found.lastindex].replace(".", "::") if found is not None else None
+            name = self.operator_named(said, start) if said is not None else self.forward_of(trace.failed_node, start)
             if name is None and isinstance(e, RuntimeError):
                 raise NoBackward(e) from e
             if name is None and (refusal := of_the_program(e)) is not None:
@@ -233,6 +234,11 @@ class Plan:
         if not all([g is None or type(g) is TracedTensor for g in grads]):
             raise Reconsider(self.name, "the gradient of a plain tensor is one of a subclass", WRAPPED)
         return grads
+
+    def operator_named(self, said: str, end: int) -> str:
+        """The operator of the forward part that autograd means by this name: of a family (`special_zeta`) it says the last part alone."""
+        names = {op.target._schema.name.removeprefix("aten::") for op in self.trace.ops[:end]}
+        return said if said in names else min([n for n in names if n.endswith("_" + said)], default=said)
 
     def forward_of(self, node: Any, end: int) -> str | None:
         """The name of the operator that has this node of the autograd graph."""

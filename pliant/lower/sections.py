@@ -206,6 +206,21 @@ def functions_under(nodes: Iterable[Any]) -> set[Any]:
     return {n for n in nodes_under(nodes) if isinstance(n, PYTHONS) and n.name() != CARRY}
 
 
+def history_of(t: TracedTensor) -> Any:
+    """The node that made a tensor; of a view whose memory was written since, that of its base: autograd would make its own anew."""
+    try:
+        return t.grad_fn
+    except (Untraceable, RuntimeError):
+        return None if t._base is None else t._base.grad_fn
+
+
+def leaves_of_functions(heads: Sequence[TracedTensor]) -> set[int | None]:
+    """The vids of the leaves under these results, if `autograd.Function`s are there: their backward parts may give gradients to what
+    their forward parts have not read."""
+    under = nodes_under([history_of(t) for t in heads])
+    return set(map(begun_at, under)) if any([isinstance(n, PYTHONS) and n.name() != CARRY for n in under]) else set()
+
+
 def is_number(v: Any) -> bool:
     """Whether this output is a symbolic number."""
     return not isinstance(v, TracedTensor) and liveness.number(v) is not None

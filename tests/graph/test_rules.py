@@ -224,6 +224,13 @@ case(lambda x, y: torch.cat([x[:, :, 1:], y.permute(0, 2, 1, 3, 4)], 2), "a3b24"
 case(lambda x, y: torch.stack([x, y], 1), "abc", "abc", name="stack")
 case(lambda x: x.repeat(2, 1, 3), "bc", name="repeat")
 case(lambda x: x.flip(0), "abc", name="flip")
+case(F.logsigmoid, "abc", name="logsigmoid")
+case(F.logsigmoid, "abcd", name="logsigmoid")
+for _dims in ("a8bc", "a4bc", "18bb"):
+    case(lambda x: F.pixel_shuffle(x, 2), _dims, name="pixel_shuffle")
+    case(lambda x: F.channel_shuffle(x, 2), _dims, name="channel_shuffle")
+for _dims in ("ab46", "1b24"):
+    case(lambda x: F.pixel_unshuffle(x, 2), _dims, name="pixel_unshuffle")
 case(lambda x: x.roll(1, 0), "abc", name="roll")
 case(lambda x: F.pad(x, (1, 2)), "abc", name="pad")
 case(lambda g, i: aten.embedding_dense_backward(g, i, 10, -1, False), "abc", "ab", name="embedding backward", dtypes=INDEX)

@@ -13,7 +13,7 @@ import torch
 from pliant.graph import decompositions, layout
 from pliant.graph.traced import TracedTensor, Untraceable
 from tests.graph.harness import Captured, describe_all
-from tests.helpers import compiled, pliant
+from tests.helpers import check, compiled, failure, pliant
 
 F = torch.nn.functional
 flat, cube = torch.randn(5, 4), torch.randn(3, 5, 4)
@@ -211,3 +211,28 @@ def test_arguments_of_other_kinds(fn, args, kwargs):
                     assert want == got, (place, odd)
                 else:
                     torch.testing.assert_close(got, want, equal_nan=True)
+
+
+aten = torch.ops.aten
+PACKETS = {
+    "a value in a tensor": lambda x, m, i: aten.masked_fill(x, m, torch.tensor(3.5)),
+    "a value in a tensor, by keyword": lambda x, m, i: aten.masked_fill(x, mask=m, value=torch.tensor(2)),
+    "a source": lambda x, m, i: aten.scatter(x, 0, i, x * 2),
+    "a number": lambda x, m, i: aten.scatter(x, 0, i, 1.5) + aten.mul(x, x.shape[0]),
+    "a dim": lambda x, m, i: (aten.sum(x, [0]), aten.sum(x), aten.max(x, 0), aten.pow(2, x), aten.pow(x, x)),
+    "in place": lambda x, m, i: aten.index_fill_(x * 1, 0, i[:, 0], torch.tensor(4.0)),
+}
+
+
+@pytest.mark.parametrize("name", PACKETS)
+def test_overloads_that_the_arguments_choose(name):
+    """C++ tries the overloads of a packet one after the other, and writes down, with the texts of the arguments, which do not fit."""
+    given = [(torch.randn(n, 4), torch.randn(n, 4) > 0, torch.randint(0, n, (n, 4))) for n in (8, 5, 3)]
+    check(PACKETS[name], *given, options={"fullgraph": True}, captures=(1, 2))
+
+
+def test_an_overload_that_no_arguments_choose():
+    def wrong(x):
+        return aten.masked_fill(x, "mask", torch.tensor(1.0))
+
+    assert re.search("failed to match any schema", str(failure(compiled(wrong), torch.ones(3))))

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import pliant
+from tests.helpers import check
 
 grad = torch.autograd.grad
 
@@ -646,3 +647,14 @@ def test_the_history_of_a_write_is_gone_with_gradients_taken_inside(writes):
             except RuntimeError as e:
                 said.append((g.tolist(), str(e)))
         assert said[0] == said[1]
+
+
+def test_derivatives_that_autograd_calls_by_another_name():
+    """`special_zeta` is "zeta" in autograd's words: such an operator runs in eager, where it says so if ever gradients arrive."""
+
+    def zeta(x, y):
+        return torch.special.zeta(x + 1, y + 1) * 2
+
+    given = torch.rand(3).requires_grad_(), torch.rand(3).requires_grad_()
+    report = check(zeta, given, grad=True, must_compile=False)
+    assert report.values[0].requires_grad

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import pliant
+from tests.helpers import check
 
 FLOAT, INDEX = torch.float32, torch.int64
 
@@ -156,3 +157,16 @@ def test_a_dim_that_is_not_there(writes, dim):
     compiled = pliant.compile(fn, backend="native", background=False)
     for n in (3, 5, 1):
         assert outcome(compiled, torch.ones(n)) is outcome(fn, torch.ones(n)) is IndexError
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("grad", [False, True])
+def test_indices_along_a_dim_wrap_around(dim, grad):
+    """`take_along_dim` takes indices by their remainder, on both sides; without a dim they are those of `gather`."""
+
+    def along(x, i):
+        return torch.take_along_dim(x, i, dim), x.take_along_dim(i + 7, dim) * 2
+
+    given = [(torch.randn(n, 4).requires_grad_(grad), torch.randint(-9, 9, (n, 4))) for n in (5, 3, 7, 1)]
+    check(along, *given, grad=grad, options={"fullgraph": True})
+    check(lambda x, i: torch.take_along_dim(x, i), *[(x.detach(), torch.tensor([[0], [-1]])) for x, _ in given])

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import pliant
+from tests.helpers import check
 
 gradients = torch.autograd.grad
 
@@ -243,3 +244,68 @@ def test_a_written_parameter_that_a_loss_has_saved_is_refused():
     second.backward()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         first.backward()
+
+
+class Unread(torch.autograd.Function):
+    """Its forward part reads the first argument alone; all of them get gradients."""
+
+    @staticmethod
+    def forward(ctx, x, *others):
+        ctx.n = len(others)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return (g, *[g * (i + 3) for i in range(ctx.n)])
+
+
+class Shaped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, other):
+        ctx.of = other.shape
+        return x + 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, g.new_ones(ctx.of)
+
+
+UNREAD = [
+    lambda x, y: Unread.apply(x, y),
+    lambda x, y: Unread.apply(x.detach(), y, x).sum() * 3,
+    lambda x, y: (Unread.apply(x, y * 2), x * 5),
+    lambda x, y: Shaped.apply(x, y.exp()[:1]),
+    lambda x, y: Unread.apply(x, y if y.shape[0] > 4 else y + x.sum()),
+]
+
+
+@pytest.mark.parametrize("dynamic", [None, False])
+@pytest.mark.parametrize("fn", UNREAD)
+def test_inputs_that_only_a_backward_part_gives_gradients(fn, dynamic):
+    given = [(torch.randn(n).requires_grad_(), torch.randn(n).requires_grad_()) for n in (8, 5, 3, 1, 0)]
+    check(fn, *given, grad=True, options={"dynamic": dynamic, "fullgraph": True})
+
+
+def test_parameters_that_only_a_backward_part_gives_gradients():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return Unread.apply(x, self.scale)
+
+    check(Model(), torch.randn(4), torch.randn(4), grad=True)
+    check(Model(), torch.randn(4).requires_grad_(), grad=True)
+
+
+def test_a_view_of_what_was_written_since():
+    """Autograd makes the history of such a view anew, once it is asked for."""
+
+    def parts(x, y):
+        a = Unread.apply(x, y) * 1
+        v = a[1:]
+        a[0] = y.sum()
+        return v * 2, v
+
+    check(parts, *[(torch.randn(n).requires_grad_(), torch.randn(n).requires_grad_()) for n in (4, 5, 3)], grad=True, between=False)

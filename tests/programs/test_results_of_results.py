@@ -414,3 +414,24 @@ def test_operations_that_nobody_reads_are_in_no_section(fn):
             w, out = run(x, y)
             said.append(list(torch.autograd.grad(out.sum(), (w, x))))
         same(*said)
+
+
+def masked_twice(x, by):
+    m = x.detach() > 0
+    a = x.clone()
+    a[m] = by
+    b = a.clone().index_put_([m], by, accumulate=True)
+    return a, b
+
+
+def masked_apart(x, by):
+    m = x.detach() > 0
+    return x.index_put([m], by, accumulate=True), (x * 2).index_put([m], by, accumulate=True).sum(0)
+
+
+@pytest.mark.parametrize("fn", [masked_twice, masked_apart], ids=lambda f: f.__name__)
+def test_masks_that_only_the_backward_part_looks_through(fn):
+    """What the backward part of one section, or of a region that is cut in the end, has read off a mask is no value of another's."""
+    sizes = ((8, 4), (5, 4), (2, 3), (1, 4), (0, 4))
+    given = [(torch.randn(*s).requires_grad_(), torch.randn(()).requires_grad_()) for s in sizes]
+    check(fn, *given, grad=True, between=False, breaks=0, options={"fullgraph": True})

@@ -12,11 +12,14 @@ import torch
 import torch.nn.functional as F
 
 import pliant
+from tests.helpers import check
 
 IDIOMS = {
     "half, rounded up": lambda x: x[: math.ceil(x.shape[0] / 2)],
     "a share, rounded down": lambda x: x[: math.floor(x.shape[0] * 0.3)],
     "a share, rounded": lambda x: x[: round(x.shape[0] * 0.6)],
+    "rounded to tens": lambda x: x + round(x.shape[0], -1) + round(-x.shape[0] * 37, -2) + round(x.shape[0] * 5, ndigits=-1),
+    "rounded to nothing": lambda x: x + round(x.shape[0], 1) + round(x.shape[0], 0),
     "a share, cut": lambda x: x[: int(x.shape[0] * 0.75)],
     "math.sqrt": lambda x: x / math.sqrt(x.shape[0]),
     "math.log": lambda x: x * math.log(x.shape[0]) + math.log2(x.shape[1] * x.shape[0]),
@@ -101,3 +104,39 @@ def test_linspace_of_a_size_is_exported():
     for rows in (1, 2, 9):
         x = torch.randn(rows, 4)
         torch.testing.assert_close(program(x), x * torch.linspace(0, 1, rows)[:, None])
+
+
+WITH_GRADIENTS = {
+    "the masked": lambda x, m: torch.masked_select(x, m).sort()[0] * 2,
+    "the masked, as a method": lambda x, m: x.masked_select(m[0] if x.shape[0] else m) ** 2,
+    "rows of a mask": lambda x, m: x[:, :1].masked_select(m).sum(),
+    "signs": lambda x, m: torch.sgn(x) + x.sgn() * 2 + x,
+    "what needs no gradients": lambda x, m: (x * 2, x.detach().masked_select(m), x.detach().sgn()),
+}
+
+
+@pytest.mark.parametrize("name", WITH_GRADIENTS)
+def test_one_graph_for_all_sizes_with_gradients(name):
+    """PyTorch's C++ code for these derivatives asks for sizes as numbers: they were captured anew for each."""
+    given = [(torch.randn(rows, 4).requires_grad_(), torch.randn(rows, 4) > 0) for rows in (5, 7, 3, 8, 11)]
+    check(WITH_GRADIENTS[name], *given, grad=True, captures=1, options={"fullgraph": True})
+
+
+def test_masks_that_do_not_fit():
+    def select(x, m):
+        return x.masked_select(m)
+
+    check(select, (torch.randn(3, 4).requires_grad_(), torch.ones(3) > 0), (torch.randn(4, 4).requires_grad_(), torch.ones(4) > 0))
+    check(select, (torch.randn(3, 4).requires_grad_(), torch.ones(3, 4)))
+
+
+@pytest.mark.parametrize("digits", [-1, -2, -3])
+def test_numbers_rounded_to_tens(digits):
+    def fn(x, n):
+        return x + round(n, digits)
+
+    compiled = pliant.compile(fn, fullgraph=True)
+    for n in (*range(-250, 250, 25), 5, 15, -5, -15, 44, 46, 1500, 2500, 10**12 + 5, -(10**12) - 15):
+        x = torch.zeros(1, dtype=torch.int64)
+        assert torch.equal(compiled(x, n), fn(x, n))
+    assert pliant.stats()["captures"] <= 2

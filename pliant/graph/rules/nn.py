@@ -235,3 +235,31 @@ def upsample(trace: Any, x: TracedTensor, output_size: list, *how: Any) -> Any:
         if has_channels_last_strides(trace.scope, list(map(key, x.sizes)), strides, n + 2, symnode.site_hook()):
             return strided(trace, sizes, channels_last_strides(sizes), x.dtype, x.device)
     return new(trace, sizes, x.dtype, x.device)
+
+
+def keeps_channels_last(trace: Any, x: TracedTensor) -> bool:
+    """Whether kernels that ask `suggest_memory_format` make another image of this one in channels-last order."""
+    known = x.device.type == "cpu" and len(x.sizes) == 4 and all([type(s) is not int or s > 0 for s in x.sizes])
+    return known and suggests_channels_last(trace, x)
+
+
+@rule("pixel_shuffle")
+def pixel_shuffle(trace: Any, x: TracedTensor, by: int) -> Any:
+    if type(by) is not int or by < 1 or not keeps_channels_last(trace, x) or not require_equal(trace, x.sizes[1] % (by * by), 0):
+        return NotImplemented  # in row-major order PyTorch's shape function is right
+    sizes = (x.sizes[0], x.sizes[1] // (by * by), x.sizes[2] * by, x.sizes[3] * by)
+    return strided(trace, sizes, channels_last_strides(sizes), x.dtype, x.device)
+
+
+@rule("channel_shuffle", "native_channel_shuffle")
+def channel_shuffle(trace: Any, x: TracedTensor, groups: int) -> Any:
+    if type(groups) is not int or groups < 1 or not keeps_channels_last(trace, x) or not require_equal(trace, x.sizes[1] % groups, 0):
+        return NotImplemented
+    return strided(trace, x.sizes, channels_last_strides(x.sizes), x.dtype, x.device)
+
+
+@rule("log_sigmoid_forward")
+def log_sigmoid_forward(trace: Any, x: TracedTensor) -> Any:
+    """On CPUs both are row-major, however the argument lies in memory."""
+    cpu = x.device.type == "cpu"
+    return (new(trace, x.sizes, x.dtype, x.device), new(trace, x.sizes, x.dtype, x.device)) if cpu else NotImplemented

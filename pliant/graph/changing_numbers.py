@@ -113,9 +113,9 @@ def pinned() -> Any:
 def power(x: Any, exponent: Any) -> Any:
     """Of a tensor, or of a number, with the number as a tensor: the derivative for tensors asks nothing."""
     if type(x) is TracedTensor:
-        w = real(widened(x))
+        w = real(x if type(exponent) is torch.SymInt else widened(x))
         return back(torch.pow(w, tensor_of(number(exponent), w)), x if x.dtype in REALS else w)
-    w = real(widened(exponent))
+    w = real(exponent if type(x) is torch.SymInt else widened(exponent))
     return back(torch.pow(tensor_of(number(x), w), w), exponent if exponent.dtype in REALS else w)
 
 
@@ -445,7 +445,10 @@ SPELLED = rows({
 def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
     """The result of `fn(*args, **kwargs)`, given a symbolic number; NotImplemented, and nothing recorded, where PyTorch must say."""
     own = SPELLED.get(fn)
-    if own is None or not any([type(a) is torch.SymFloat for a in args]) and not any([type(a) is torch.SymFloat for a in kwargs.values()]):
+    if own is None:
+        return NotImplemented
+    symbols = (torch.SymFloat, torch.SymInt) if own in (power, power_of) else (torch.SymFloat,)
+    if not any([type(a) in symbols for a in (*args, *kwargs.values())]):
         return NotImplemented
     n = len(trace.ops)
     try:

@@ -102,6 +102,14 @@ def test_random_numbers(name):
     check(DRAWN[name], *[(3 + k, g) for k, g in enumerate(VALUES)], captures=(1, 3), breaks=0)
 
 
+def test_powers_of_whole_numbers():
+    """A derivative asks an exponent whether it is 0."""
+    for fn in (lambda x, k: x**k, lambda x, k: x.pow(-k), lambda x, k: k**x, lambda x, k: (x * 3).long() ** k, lambda x, k: k ** labels(x)):
+        check(fn, *[(rows(k).requires_grad_(), n) for k, n in enumerate([1, 2, 3, 5, 4, 0, 7])], grad=True)
+    report = check(lambda x, k: x**k, *[(rows(k).requires_grad_(), n) for k, n in enumerate([2, 3, 5, 4, 7])], grad=True, breaks=0)
+    assert report.captures <= 3
+
+
 def test_refused_as_in_eager():
     for fn, values in (
         (lambda x, p: F.dropout(x, p), [0.1, 0.2, 0.3, 1.5, -0.5]),

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import pliant
-from tests.helpers import interpreted
-from tests.programs.registry import KNOWN, REGISTRY, Case
+from tests.helpers import check, interpreted
+from tests.programs.registry import KNOWN, REGISTRY, Case, t
 
 NOT_AS_EAGER = ("BatchNorm", "_node", "packed_through_layers")
 """Of `aot_eager`: it writes running statistics back with a copy, which versions tell, its nodes of autograd have names of their own, and of
@@ -62,3 +63,63 @@ def test_what_others_would_lose(module, name, backend):
     importlib.import_module(f"tests.programs.{module}")
     case = next(c for cases in REGISTRY.values() for c in cases if c.name == name and c.fn.__module__.endswith(module))
     case.run_through(EVERY[backend][0])
+
+
+class Square(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * ctx.saved_tensors[0] * g
+
+
+def without_gradients(x):
+    with torch.no_grad():
+        return x * x
+
+
+TRANSFORMED = {
+    "gradient": lambda x: torch.func.grad(lambda v: v.sin().pow(2).sum())(x),
+    "gradient_of_norms": lambda x: torch.func.grad(lambda v: F.layer_norm(v, (4,)).pow(3).sum())(x) * 2,
+    "gradient_of_a_part_without": lambda x: torch.func.grad(lambda v: (v * without_gradients(v)).sum())(x),
+    "hessian": lambda x: torch.func.hessian(lambda v: (v**3).sum())(x).sum() * x,
+    "both_products": lambda x: torch.func.vjp(torch.sin, x)[1](x * 2)[0] + torch.func.jvp(torch.sin, (x,), (x,))[1],
+    "batches_of_noise": lambda x: torch.vmap(lambda v: F.dropout(v, 0.5), randomness="different")(x),
+    "writes_inside": lambda x: torch.vmap(lambda v: v.clone().mul_(2))(x) + torch.func.grad(lambda v: v.clone().mul_(3).sin_().sum())(x),
+    "functionalized": lambda x: torch.func.functionalize(lambda v: v.clone().add_(1))(x),
+    "a_gradient_per_row": lambda x: torch.vmap(torch.func.grad(lambda v: v.logsumexp(0)))(x) * x,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transforms(name, backend):
+    """In graphs for others a function transform is the operators that it comes to: one graph for all sizes, with and without gradients."""
+    for grad in (False, True):
+        arg_sets = [(t(n, 4, dtype=torch.float64, grad=grad),) for n in (3, 5, 2)]
+        check(TRANSFORMED[name], *arg_sets, grad=grad, breaks=0, captures=1, options={"backend": backend})
+
+
+def test_a_transform_of_an_autograd_function():
+    def fn(x):
+        return torch.func.grad(lambda v: Square.apply(v).sum())(x) + torch.vmap(Square.apply)(x)
+
+    check(fn, *[(t(n, 4),) for n in (3, 5, 2)], breaks=0, captures=1, options={"backend": "eager"})
+
+
+def test_a_transform_whose_gradients_have_no_derivative():
+    """PyTorch raises where they are asked for. A compiler that differentiates the graph at once would raise before, and nobody asks."""
+
+    def fn(x):
+        q = x[None, None]
+        return torch.func.grad(lambda v: F.scaled_dot_product_attention(v, v, v).sum())(q) * 2
+
+    check(fn, *[(t(n, 4, grad=True),) for n in (3, 5, 2)], must_compile=False, options={"backend": "aot_eager"})

@@ -7,6 +7,7 @@ Placeholders come first: tensors and symbols. Sizes that are expressions become 
 
 from __future__ import annotations
 
+import keyword
 import math
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,16 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
     "and": operator.and_, "or": operator.or_, "to_float": torch.sym_float, "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc,
 }  # fmt: skip
+
+
+def positional(op: Op) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of an operation with as many by place as its schema has by place."""
+    given, named = list(op.args), dict(op.kwargs)
+    for a in op.target._schema.arguments[len(given) :]:
+        if a.kwarg_only:
+            break
+        given.append(named.pop(a.name, a.default_value))
+    return given, named
 
 
 class Undefined(KeyError):
@@ -136,8 +147,13 @@ class Builder:
 
     def operation(self, op: Op) -> fx.Node:
         """Append an ATen operation and what it defines. Returns its node."""
-        args = tuple(self.argument(a) for a in op.args)
-        node = self.graph.call_function(op.target, args, {k: self.argument(v) for k, v in op.kwargs.items()})
+        target, given, named = op.target, op.args, op.kwargs
+        if keyword.iskeyword(target._overloadname):  # `from` of `random_`: no line of Python says so
+            target = target.overloadpacket
+        if any(map(keyword.iskeyword, named)):
+            given, named = positional(op)
+        args = tuple(self.argument(a) for a in given)
+        node = self.graph.call_function(target, args, {k: self.argument(v) for k, v in named.items()})
         node.meta["site"] = op.site
         self.numbers = {0: node}
         if op.out_spec is None:

@@ -16,6 +16,7 @@ recorded between two calls stand where they were recorded.
 from __future__ import annotations
 
 import enum
+import keyword
 import linecache
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -118,6 +119,8 @@ class TorchBuilder(Builder):
         self.lowered.add(number)
 
     def call(self, call: TorchOp) -> fx.Node:
+        if any(map(keyword.iskeyword, call.kwargs)):  # `x.random_(**{"from": 1})`: no line of Python says so
+            raise Unfit("keyword")
         args, kwargs = tuple(map(self.argument, call.args)), {k: self.argument(v) for k, v in call.kwargs.items()}
         if isinstance(call.fn, str) or is_method(call.fn):
             name = name_of(call.fn)

@@ -732,7 +732,7 @@ for _name in ("send", "throw", "close", "__next__", "__iter__"):  # methods of t
     LOOKASIDES[getattr(Generator, _name)] = functools.partial(lambda fn, args, kw: fn(*args), getattr(Generator, _name))
 
 
-@lookaside(torch.jit.is_scripting, torch.jit.is_tracing, torch.compiler.is_exporting)
+@lookaside(torch.jit.is_scripting, torch.jit.is_tracing, torch.compiler.is_exporting, torch.nn.modules.activation._is_make_fx_tracing)
 def l_false(args: tuple, kw: dict) -> bool:
     return False
 
@@ -740,6 +740,13 @@ def l_false(args: tuple, kw: dict) -> bool:
 @lookaside(torch._C._get_tracing_state)
 def l_none(args: tuple, kw: dict) -> None:
     return None
+
+
+@lookaside(torch._shape_as_tensor)
+def l_shape_as_tensor(args: tuple, kw: dict) -> Any:
+    """The sizes, as data on the CPU."""
+    (x,) = (*args, *kw.values())
+    return call(torch.tensor, (list(x.shape),), {"dtype": torch.int64, "device": "cpu"})
 
 
 @lookaside(torch._assert)

@@ -57,6 +57,14 @@ def array_by_force_of_conjugates(x):
     return x.conj().numpy(force=True), x.imag.numpy(force=True)
 
 
+# -- tables -----------------------------------------------------------------------------------------------------------
+@program(*ROWS, world=True, before=lambda i, table: table.pop(torch.Tensor.cos) if i == 2 else None, breaks=0, captures=2)
+def table_of_operators():
+    """Keys that C code has made, each equal to itself alone: how many there are, and which, is guarded."""
+    table = {torch.sin: 1, torch.ops.aten.cos: 2, torch.ops.aten.cos.default: 3, torch.Tensor.cos: 4, torch.Tensor.shape: 5}
+    return (lambda x: (x * len(table), list(table.values()), torch.ops.aten.cos in table)), table
+
+
 # -- other backends -----------------------------------------------------------------------------------------------------
 def drawn(x):
     x = x.clone().random_(**{"from": -10, "to": 10})

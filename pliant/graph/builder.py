@@ -58,6 +58,7 @@ class Builder:
         self.values: dict[int, fx.Node] = {}
         self.symbols: dict[Expr, fx.Node] = {}
         self.constants: dict[str, torch.Tensor] = {}
+        self.modules: dict[str, fx.GraphModule] = {}
         self.numbers: dict[int, fx.Node] = {}  # the results of the operation at hand, by their place
 
     def placeholder(self, value: Any) -> None:
@@ -195,9 +196,21 @@ class Builder:
         self.symbols[b.symbol] = node
 
     def module(self, outputs: Any, name: str) -> fx.GraphModule:
-        node = self.graph.output(self.argument(outputs))
-        node.meta["val"] = outputs
+        made = self.module_of_nodes(self.argument(outputs), name)
+        next(reversed(made.graph.nodes)).meta["val"] = outputs
+        return made
+
+    def module_of_nodes(self, outputs: Any, name: str) -> fx.GraphModule:
+        self.graph.output(outputs)
         root = torch.nn.Module()
         for attr, data in self.constants.items():
             root.register_buffer(attr, data, persistent=False)
+        for attr, module in self.modules.items():
+            root.add_module(attr, module)
         return fx.GraphModule(root, self.graph, name)
+
+    def held(self, module: fx.GraphModule) -> str:
+        """The name of an attribute of the graph's module, which this is from here on."""
+        name = f"side_{len(self.modules)}"
+        self.modules[name] = module
+        return name

@@ -23,7 +23,9 @@ from typing import Any
 
 from torch import fx
 
+from pliant.graph import torch_branches
 from pliant.graph.builder import Builder, Undefined
+from pliant.graph.control_flow import FlowOp
 from pliant.graph.operands import op_inputs
 from pliant.graph.originals import is_grad_enabled, operator, torch
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
@@ -154,7 +156,8 @@ class TorchBuilder(Builder):
         held = {k: v for k, v in op.kwargs.items() if type(v) is torch.Generator}
         if held:
             raise Untraceable(op.target, "a generator of random numbers cannot be written down in a graph")
-        self.operation(op).meta.update(keep=self.keeps(op), ops=[op])
+        node = torch_branches.emit(self, op) if isinstance(op, FlowOp) else self.operation(op)
+        node.meta.update(keep=self.keeps(op), ops=[op])
         for switch, _, args in switches:
             self.graph.call_function(switch, args).meta.update(keep=True, site=op.site)
 

@@ -123,3 +123,55 @@ def test_a_transform_whose_gradients_have_no_derivative():
         return torch.func.grad(lambda v: F.scaled_dot_product_attention(v, v, v).sum())(q) * 2
 
     check(fn, *[(t(n, 4, grad=True),) for n in (3, 5, 2)], must_compile=False, options={"backend": "aot_eager"})
+
+
+WEIGHTS = t(4, 4, seed=2, grad=True)
+
+
+def of_two(x):
+    y = x * 2
+    return torch.cond(x.sum() > 0, lambda v: (v @ WEIGHTS + y, v.sum()), lambda v: (v @ WEIGHTS, v.mean()), [x])
+
+
+BRANCHES = {
+    "of_two": of_two,
+    "nested": lambda x: torch.cond(x.sum() > 0, lambda v: torch.cond(v.max() > 1, lambda u: u * 2, lambda u: u * 3, [v]), lambda v: v - 1, [x]),
+    "of_sizes": lambda x: torch.cond(x.sum() > 0, lambda v: v + v.shape[0], lambda v: v * v.shape[1], [x]) * 2,
+    "written_inside": lambda x: torch.cond(x.sum() > 0, lambda v: v.clone().mul_(2), lambda v: v.sin().cos(), [x]) + x,
+    "of_variables": lambda x: torch.cond(x.sum() > 0, lambda: x + 1, lambda: x - 1, []),
+    "noise": lambda x: torch.cond(x.sum() > 0, lambda v: F.dropout(v, 0.5), lambda v: v - 1, [x]),
+}
+SIGNED = [(3, 1), (3, -1), (5, 1), (2, -1)]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", BRANCHES)
+def test_branches_on_data(name, backend):
+    """`torch.cond` is the operator of two graph modules that TorchDynamo makes of it, with gradients too; one graph for all sizes."""
+    for grad in (False, True):
+        arg_sets = [((t(n, 4).abs() * sign + sign).requires_grad_(grad),) for n, sign in SIGNED]
+        check(BRANCHES[name], *arg_sets, grad=grad, breaks=0, captures=1, options={"backend": backend})
+
+
+def test_a_branch_as_others_see_it():
+    """The sides are modules of the graph's, which hold nothing of the capture."""
+    seen = []
+
+    def keep(graph, inputs):
+        seen.append(graph)
+        return graph.forward
+
+    pliant.compile(of_two, backend=keep, fullgraph=True)(t(3, 4))
+    (graph,) = seen
+    branch = next(n for n in graph.graph.nodes if n.target is torch.ops.higher_order.cond)
+    sides = [getattr(graph, side.target) for side in branch.args[1:3]]
+    assert all(isinstance(side, torch.fx.GraphModule) for side in sides)
+    assert not any(n.meta for side in sides for n in side.graph.nodes)
+
+
+def test_a_branch_that_gives_other_sizes():
+    def fn(x):
+        return torch.cond(x.sum() > 0, lambda v: v[:1] + 1, lambda v: v[:2] - 1, [x])
+
+    for backend in ("eager", "aot_eager"):
+        check(fn, *[(t(n, 4).abs() * sign + sign,) for n, sign in SIGNED], breaks=0, options={"backend": backend})

@@ -132,7 +132,8 @@ def refuse_gradients(trace: Any, outputs: list[Any], given: dict[Any, int], name
             under = nodes_under([t.grad_fn])
         except Untraceable:  # autograd would make the history of a view anew: of a base that was written
             continue
-        if trace.in_transform and any([n.name().endswith("NotImplemented") for n in under]):  # of a derivative; PyTorch raises if it is asked for
+        # Where a derivative is not implemented, PyTorch raises if it is asked for.
+        if trace.in_transform and any([n.name().endswith("NotImplemented") for n in under]):
             raise Reconsider(name, "an operator in a function transform that has no derivative", TRANSFORMS)
         begins = {n.variable.vid for n in under if hasattr(n, "variable")} if under else {t.vid}
         if begins.isdisjoint(ours):

@@ -148,7 +148,9 @@ class Builder:
 
     def operation(self, op: Op) -> fx.Node:
         """Append an ATen operation and what it defines. Returns its node."""
-        target, given, named = op.target, op.args, op.kwargs
+        target: Any = op.target
+        given: Any = op.args
+        named: Any = op.kwargs
         if keyword.iskeyword(target._overloadname):  # `from` of `random_`: no line of Python says so
             target = target.overloadpacket
         if any(map(keyword.iskeyword, named)):

@@ -68,11 +68,11 @@ def module_of(b: TorchBuilder, block: Block, operands: list[Any]) -> fx.GraphMod
         if isinstance(block.end, Leave):
             straight(inner, block)
             if len(tensors_of(block.end.values)) != len(block.end.values):
-                raise Untraceable(cond_op, "a side of a branch that gives other things than tensors, for a backend that is not pliant's own")
+                raise Untraceable(cond_op, "a side of a branch that gives no tensors, for a backend that is not pliant's own")
             out = [inner.argument(v) for v in block.end.values]
         else:
             node = branch(inner, block)
-            count = len(leaves_of(block)[0].values)
+            count = len(block.leaves()[0].values)
             out = [inner.graph.call_function(operator.getitem, (node, i)) for i in range(count)]
     except Undefined as e:
         raise Untraceable(cond_op, f"{e.value} is not known in a side of a branch") from e
@@ -81,6 +81,3 @@ def module_of(b: TorchBuilder, block: Block, operands: list[Any]) -> fx.GraphMod
         node.meta.clear()
     return made
 
-
-def leaves_of(block: Block) -> list[Leave]:
-    return block.leaves()

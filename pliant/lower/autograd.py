@@ -201,8 +201,9 @@ class Plan:
         return self.with_reads(Backward(liveness.live_ops(ops, grads, tangents, keep_effects=False), tangents, grads, [], []))
 
     def refuse_writes(self, ops: list[Op], tangents: list[Any]) -> None:
-        """A write of the backward part to memory from before it, which a function of the program's has kept: each run would have to do it."""
-        made = {t.storage_id for t in tangents} | {t.storage_id for op in ops for t in liveness.op_outputs(op) if not liveness.mutable(op.target)}
+        """A write of the backward part to memory from before it, which a function of the program has kept: each run would have to do it."""
+        made = {t.storage_id for t in tangents}
+        made |= {t.storage_id for op in ops for t in liveness.op_outputs(op) if not liveness.mutable(op.target)}
         if any([t.storage_id not in made for op in ops for t in liveness.written(op)]):
             raise Reconsider(self.name, "its backward part writes to memory from before", PYTHON_BACKWARD)
 

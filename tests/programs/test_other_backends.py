@@ -135,7 +135,9 @@ def of_two(x):
 
 BRANCHES = {
     "of_two": of_two,
-    "nested": lambda x: torch.cond(x.sum() > 0, lambda v: torch.cond(v.max() > 1, lambda u: u * 2, lambda u: u * 3, [v]), lambda v: v - 1, [x]),
+    "nested": lambda x: torch.cond(
+        x.sum() > 0, lambda v: torch.cond(v.max() > 1, lambda u: u * 2, lambda u: u * 3, [v]), lambda v: v - 1, [x]
+    ),
     "of_sizes": lambda x: torch.cond(x.sum() > 0, lambda v: v + v.shape[0], lambda v: v * v.shape[1], [x]) * 2,
     "written_inside": lambda x: torch.cond(x.sum() > 0, lambda v: v.clone().mul_(2), lambda v: v.sin().cos(), [x]) + x,
     "of_variables": lambda x: torch.cond(x.sum() > 0, lambda: x + 1, lambda: x - 1, []),

@@ -1,4 +1,4 @@
-"""What a program asks PyTorch about itself, makes of sizes, and keeps for the backward part: programs that broke or failed in one backend alone.
+"""What a program asks PyTorch about itself, makes of sizes and keeps for the backward part: what broke or failed in one backend alone.
 
 PYTEST_DONT_REWRITE: the programs keep their own asserts.
 """

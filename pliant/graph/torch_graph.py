@@ -31,7 +31,7 @@ from pliant.graph.originals import is_grad_enabled, operator, torch
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.trace import Trace
-from pliant.graph.traced import TracedTensor, Untraceable, leaves
+from pliant.graph.traced import TracedTensor, Untraceable, leaves, tensors_of
 from pliant.symbolic.expr import Expr
 
 ASSERT = torch.ops.aten._assert_scalar.default
@@ -100,7 +100,7 @@ class TorchBuilder(Builder):
         if call is None or number in self.lowered or call.out in (PENDING, FAILED):
             for op in ops:
                 self.in_its_state(op)
-        else:
+        elif not self.is_dead(tensors_of((call.args, call.kwargs)), ops, call.out):
             try:
                 node = self.call(call)
             except Unfit as e:
@@ -145,7 +145,7 @@ class TorchBuilder(Builder):
 
     def in_its_state(self, op: Op) -> None:
         """An ATen operation, in the grad mode it was recorded in and below autocast. One of an input that is not given is dead."""
-        if not self.keeps(op) and any([t.vid in self.offered and t.vid not in self.values for t in op_inputs(op)]):
+        if self.is_dead(op_inputs(op), [op], op.outs):
             return
         on = [device for device, is_on in self.autocast.items() if is_on]
         switches: list[tuple] = [(torch.set_autocast_enabled, (device, False), (device, True)) for device in on]
@@ -160,6 +160,13 @@ class TorchBuilder(Builder):
         node.meta.update(keep=self.keeps(op), ops=[op])
         for switch, _, args in switches:
             self.graph.call_function(switch, args).meta.update(keep=True, site=op.site)
+
+    def is_dead(self, tensors: Iterable[Any], ops: list[Op], results: Any) -> bool:
+        """Whether operations of these tensors are nobody's: one is an input that is not given, or comes of such."""
+        if not any([t.vid in self.offered and t.vid not in self.values for t in tensors]) or any(map(self.keeps, ops)):
+            return False
+        self.offered.update([t.vid for t in tensors_of(results)])
+        return True
 
     # results --------------------------------------------------------------------------
     def define(self, node: fx.Node, value: Any) -> None:

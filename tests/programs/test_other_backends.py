@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import pliant
 from tests.helpers import check, interpreted
-from tests.programs.registry import KNOWN, REGISTRY, Case, t
+from tests.programs.registry import KNOWN, REGISTRY, Case, each, t
 
 NOT_AS_EAGER = ("BatchNorm", "_node", "packed_through_layers")
 """Of `aot_eager`: it writes running statistics back with a copy, which versions tell, its nodes of autograd have names of their own, and of
@@ -155,6 +155,61 @@ def test_branches_on_data(name, backend):
         check(BRANCHES[name], *arg_sets, grad=grad, breaks=0, captures=1, options={"backend": backend})
 
 
+# -- inference mode ---------------------------------------------------------------------------------------------------------
+def calm_beside_recorded(x):
+    a = x.sin()
+    with torch.inference_mode():
+        b = x.cos().sum()
+        with torch.inference_mode(False):
+            c = x * 4
+        d = x + 1
+    return a * c.sum(), b, c.detach(), d, [v.is_inference() for v in (a, b, c, d)], torch.is_grad_enabled()
+
+
+def calm_in_no_grad(x):
+    with torch.no_grad():
+        with torch.inference_mode():
+            b = x * 2
+        c = b.clone() * 3
+    return x * 5, b, c
+
+
+@torch.inference_mode()
+def calmed(x):
+    return F.relu(x).view(-1)
+
+
+CALM = {
+    "beside_recorded": calm_beside_recorded,
+    "in_no_grad": calm_in_no_grad,
+    "decorated": lambda x: (calmed(x), x * 2),
+    "read_after": lambda x: x.detach() + calmed(x).sum(),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", CALM)
+def test_inference_mode(name, backend):
+    """Graphs of others are not run in it: they switch gradients off and on, and what was made in it is made an inference tensor."""
+    for grad in (False, True):
+        check(CALM[name], *each(3, 5, 2, tail=(4,), grad=grad), grad=grad, breaks=0, captures=1, options={"backend": backend})
+
+
+# -- asked only about its layout ------------------------------------------------------------------------------------------------
+ASKED = {
+    "data": lambda x: (x.data.stride(), x.data.storage_offset(), x.data.is_leaf),
+    "view_of_data": lambda x: (x.data.t().stride(), x.shape),
+    "detached": lambda x: (x.detach().stride(), x.detach().requires_grad),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_tensor_that_is_asked_only_about_its_layout(name):
+    """It is no input of the graph, and what asks is not in it: this failed to compile."""
+    check(ASKED[name], *each(3, 5, 2, tail=(4,)), breaks=0, options={"backend": "eager"})
+
+
+# -- branches, seen from there ----------------------------------------------------------------------------------------------------
 def test_a_branch_as_others_see_it():
     """The sides are modules of the graph's, which hold nothing of the capture."""
     seen = []

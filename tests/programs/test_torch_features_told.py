@@ -90,6 +90,36 @@ def test_for_other_backends(fn, backend):
     check(fn, *ROWS, breaks=0, options={"backend": backend})
 
 
+# -- gradients given by hand ----------------------------------------------------------------------------------------------
+def gradient_of_input(x):
+    x.grad = torch.ones_like(x)
+    z = x.grad * 3
+    x.grad = x.grad + z
+    return z, x.detach() * 2
+
+
+def gradient_taken_away(x):
+    before = x.grad is None
+    x.grad = None
+    return x.detach() + 1, before, x.grad is None
+
+
+GIVEN = {f.__name__: f for f in (gradient_of_input, gradient_taken_away)}
+programs(__name__, *ROWS, **WHOLE)(GIVEN)
+programs(__name__, *each(3, 5, 2, tail=(4,), grad=True), **WHOLE)({f"d_{name}": f for name, f in GIVEN.items()})
+
+
+@pytest.mark.parametrize("backend", ["native", "eager"])
+def test_a_tensor_as_its_own_gradient(backend):
+    def fn(x):
+        x.grad = x
+
+    compiled = pliant.compile(fn, backend=backend)
+    for n in (3, 5):
+        with pytest.raises(RuntimeError, match="own grad"):
+            compiled(t(n))
+
+
 # -- kept for the backward part -----------------------------------------------------------------------------------------
 class Stashed(torch.autograd.Function):
     @staticmethod

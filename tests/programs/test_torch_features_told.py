@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.onnx.operators
 
 import pliant
 from tests.helpers import check

@@ -27,7 +27,7 @@ from pliant.codegen.variants import Backend, Variants
 from pliant.config import DEFAULT_BACKEND
 from pliant.graph.data_errors import of_others
 from pliant.graph.originals import is_grad_enabled
-from pliant.graph.traced import LEAF, NO_DERIVATIVE, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import LEAF, NO_DERIVATIVE, TRANSFORMS, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
 from pliant.lower.sections import nodes_under
 
@@ -132,6 +132,9 @@ def refuse_gradients(trace: Any, outputs: list[Any], given: dict[Any, int], name
             under = nodes_under([t.grad_fn])
         except Untraceable:  # autograd would make the history of a view anew: of a base that was written
             continue
+        # Where a derivative is not implemented, PyTorch raises if it is asked for.
+        if trace.in_transform and any([n.name().endswith("NotImplemented") for n in under]):
+            raise Reconsider(name, "an operator in a function transform that has no derivative", TRANSFORMS)
         begins = {n.variable.vid for n in under if hasattr(n, "variable")} if under else {t.vid}
         if begins.isdisjoint(ours):
             raise Reconsider(name, "an output has gradients that do not come from any input", LEAF)

@@ -47,6 +47,7 @@ DOORS = [
     Door("torch._dynamo", "allow_in_graph", replacements.allow_in_graph),
     Door("torch._dynamo", "disallow_in_graph", replacements.disallow_in_graph),
     Door("torch._dynamo", "optimize", replacements.optimize),
+    Door("torch._dynamo", "optimize_assert", replacements.optimize_assert),
     Door("torch._dynamo", "explain", always(replacements.explain)),
 ]
 """TorchDynamo's rows wait until the program imports it: that takes a second, and most never do."""

@@ -157,6 +157,16 @@ def optimize(before: Callable) -> Callable:
     return optimize
 
 
+def optimize_assert(before: Callable) -> Callable:
+    def optimize_assert(backend: Any, **settings: Any) -> Any:
+        """`torch._dynamo.optimize_assert`: the same, and one graph or an error."""
+        if asked_by_torch():
+            return before(backend, **settings)
+        return compile(backend=backend, **({k: v for k, v in settings.items() if k in ARGUMENTS} | {"fullgraph": True}))
+
+    return optimize_assert
+
+
 def explain(f: Callable, *given: Any, **keywords: Any) -> Any:
     """`torch._dynamo.explain`: the graphs, breaks and operations of one call, by pliant, in PyTorch's own record."""
 

@@ -7,6 +7,7 @@ Placeholders come first: tensors and symbols. Sizes that are expressions become 
 
 from __future__ import annotations
 
+import keyword
 import math
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,16 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def positional(op: Op) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of an operation with as many by place as its schema has by place."""
+    given, named = list(op.args), dict(op.kwargs)
+    for a in op.target._schema.arguments[len(given) :]:
+        if a.kwarg_only:
+            break
+        given.append(named.pop(a.name, a.default_value))
+    return given, named
+
+
 class Undefined(KeyError):
     """A value that neither an input nor an operation of the graph defines: a traced tensor, or a symbol."""
 
@@ -47,6 +58,7 @@ class Builder:
         self.values: dict[int, fx.Node] = {}
         self.symbols: dict[Expr, fx.Node] = {}
         self.constants: dict[str, torch.Tensor] = {}
+        self.modules: dict[str, fx.GraphModule] = {}
         self.numbers: dict[int, fx.Node] = {}  # the results of the operation at hand, by their place
 
     def placeholder(self, value: Any) -> None:
@@ -136,8 +148,15 @@ class Builder:
 
     def operation(self, op: Op) -> fx.Node:
         """Append an ATen operation and what it defines. Returns its node."""
-        args = tuple(self.argument(a) for a in op.args)
-        node = self.graph.call_function(op.target, args, {k: self.argument(v) for k, v in op.kwargs.items()})
+        target: Any = op.target
+        given: Any = op.args
+        named: Any = op.kwargs
+        if keyword.iskeyword(target._overloadname):  # `from` of `random_`: no line of Python says so
+            target = target.overloadpacket
+        if any(map(keyword.iskeyword, named)):
+            given, named = positional(op)
+        args = tuple(self.argument(a) for a in given)
+        node = self.graph.call_function(target, args, {k: self.argument(v) for k, v in named.items()})
         node.meta["site"] = op.site
         self.numbers = {0: node}
         if op.out_spec is None:
@@ -179,9 +198,21 @@ class Builder:
         self.symbols[b.symbol] = node
 
     def module(self, outputs: Any, name: str) -> fx.GraphModule:
-        node = self.graph.output(self.argument(outputs))
-        node.meta["val"] = outputs
+        made = self.module_of_nodes(self.argument(outputs), name)
+        next(reversed(made.graph.nodes)).meta["val"] = outputs
+        return made
+
+    def module_of_nodes(self, outputs: Any, name: str) -> fx.GraphModule:
+        self.graph.output(outputs)
         root = torch.nn.Module()
         for attr, data in self.constants.items():
             root.register_buffer(attr, data, persistent=False)
+        for attr, module in self.modules.items():
+            root.add_module(attr, module)
         return fx.GraphModule(root, self.graph, name)
+
+    def held(self, module: fx.GraphModule) -> str:
+        """The name of an attribute of the graph's module, which this is from here on."""
+        name = f"side_{len(self.modules)}"
+        self.modules[name] = module
+        return name

@@ -16,19 +16,22 @@ recorded between two calls stand where they were recorded.
 from __future__ import annotations
 
 import enum
+import keyword
 import linecache
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import fx
 
+from pliant.graph import torch_branches
 from pliant.graph.builder import Builder, Undefined
+from pliant.graph.control_flow import FlowOp
 from pliant.graph.operands import op_inputs
 from pliant.graph.originals import is_grad_enabled, operator, torch
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.trace import Trace
-from pliant.graph.traced import TracedTensor, Untraceable, leaves
+from pliant.graph.traced import TracedTensor, Untraceable, leaves, tensors_of
 from pliant.symbolic.expr import Expr
 
 ASSERT = torch.ops.aten._assert_scalar.default
@@ -97,7 +100,7 @@ class TorchBuilder(Builder):
         if call is None or number in self.lowered or call.out in (PENDING, FAILED):
             for op in ops:
                 self.in_its_state(op)
-        else:
+        elif not self.is_dead(tensors_of((call.args, call.kwargs)), ops, call.out):
             try:
                 node = self.call(call)
             except Unfit as e:
@@ -118,6 +121,8 @@ class TorchBuilder(Builder):
         self.lowered.add(number)
 
     def call(self, call: TorchOp) -> fx.Node:
+        if any(map(keyword.iskeyword, call.kwargs)):  # `x.random_(**{"from": 1})`: no line of Python says so
+            raise Unfit("keyword")
         args, kwargs = tuple(map(self.argument, call.args)), {k: self.argument(v) for k, v in call.kwargs.items()}
         if isinstance(call.fn, str) or is_method(call.fn):
             name = name_of(call.fn)
@@ -140,7 +145,7 @@ class TorchBuilder(Builder):
 
     def in_its_state(self, op: Op) -> None:
         """An ATen operation, in the grad mode it was recorded in and below autocast. One of an input that is not given is dead."""
-        if not self.keeps(op) and any([t.vid in self.offered and t.vid not in self.values for t in op_inputs(op)]):
+        if self.is_dead(op_inputs(op), [op], op.outs):
             return
         on = [device for device, is_on in self.autocast.items() if is_on]
         switches: list[tuple] = [(torch.set_autocast_enabled, (device, False), (device, True)) for device in on]
@@ -151,9 +156,17 @@ class TorchBuilder(Builder):
         held = {k: v for k, v in op.kwargs.items() if type(v) is torch.Generator}
         if held:
             raise Untraceable(op.target, "a generator of random numbers cannot be written down in a graph")
-        self.operation(op).meta.update(keep=self.keeps(op), ops=[op])
+        node = torch_branches.emit(self, op) if isinstance(op, FlowOp) else self.operation(op)
+        node.meta.update(keep=self.keeps(op), ops=[op])
         for switch, _, args in switches:
             self.graph.call_function(switch, args).meta.update(keep=True, site=op.site)
+
+    def is_dead(self, tensors: Iterable[Any], ops: list[Op], results: Any) -> bool:
+        """Whether operations of these tensors are nobody's: one is an input that is not given, or comes of such."""
+        if not any([t.vid in self.offered and t.vid not in self.values for t in tensors]) or any(map(self.keeps, ops)):
+            return False
+        self.offered.update([t.vid for t in tensors_of(results)])
+        return True
 
     # results --------------------------------------------------------------------------
     def define(self, node: fx.Node, value: Any) -> None:

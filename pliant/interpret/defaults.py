@@ -12,14 +12,15 @@ from typing import Any
 
 from torch.utils import _python_dispatch as python_dispatch
 
-from pliant.graph.originals import torch
+from pliant.graph.originals import is_grad_enabled, torch
 from pliant.graph.traced import INFERENCE
 from pliant.interpret import in_torch
-from pliant.interpret.calls import LOOKASIDES, call
+from pliant.interpret.calls import LOOKASIDES, call, graph_call
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm, whole_loops
 
 GUARD: Any = torch._C._InferenceMode
+SET_GRAD: Any = torch._C._set_grad_enabled
 SET_DTYPE: Any = torch._C._set_default_dtype
 
 
@@ -56,7 +57,8 @@ def l_get_default_device(args: tuple, kw: dict) -> Any:
 @lookaside(GUARD)
 def l_inference(args: tuple, kw: dict) -> Any:
     """`torch._C._InferenceMode(mode)`, which `torch.inference_mode` makes."""
-    own_backend("inference mode")
+    if vm.world.in_transform or vm.exploring:
+        raise Break("PL0037", "inference mode in a transform or loop on data", clean=True)
     if INFERENCE in vm.refused or len(args) != 1 or kw or type(args[0]) is not bool:
         raise Break("PL0037", "inference mode around a graph break", clean=True)
     if vm.world.begun_in_inference and any([x.requires_grad for x in vm.trace.inputs]):
@@ -69,12 +71,20 @@ def l_enter(args: tuple, kw: dict) -> None:
     mode = GUARD(args[0])
     mode.__enter__()
     vm.world.inference.append(mode)
-    vm.trace.inference = torch.is_inference_mode_enabled()
+    told(vm.trace)
 
 
 @lookaside(in_torch.leave_inference)
 def l_leave(args: tuple, kw: dict) -> None:
     leave(vm.world)
+    told(vm.trace)
+
+
+def told(trace: Any) -> None:
+    """The mode is another one. Graphs of other backends are not run in it: they switch gradients off and on, as it does."""
+    trace.inference = torch.is_inference_mode_enabled()
+    if not whole_loops():
+        graph_call(SET_GRAD, (is_grad_enabled(),), {})
 
 
 def leave(world: Any) -> None:

@@ -104,7 +104,8 @@ def as_function(cls: type) -> Callable[..., Any]:
         return cls.apply(*args, **kwargs)  # type: ignore[attr-defined]
 
     apply.__name__ = apply.__qualname__ = f"apply_{cls.__name__}"
-    apply.__module__ = cls.__module__
+    if cls.__module__.partition(".")[0] != "torch":  # the printer of graphs takes what says so to be a function of that module
+        apply.__module__ = cls.__module__
     apply.differentiates = True  # type: ignore[attr-defined]
     return apply
 
@@ -353,6 +354,8 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
     real = vm.world.real.get(id(t))
     if real is not None:
         return t if t.requires_grad is on else make_leaf(t, real)
+    if t.requires_grad is on:
+        return t
     if on and (LEAF in vm.refused or t.vid in vm.trace.frozen):
         raise Break("PL0012", "requires_grad_() makes a leaf, whose gradients the program may want", clean=True)
     if not whole_loops():

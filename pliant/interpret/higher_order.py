@@ -62,7 +62,7 @@ def l_cond(args: tuple, kw: dict) -> Any:
     def run() -> Leave:
         return Leave(False, [call(sides[0] if vm.truth(pred) else sides[1], tuple(operands), {})])
 
-    return whole("torch.cond", lambda: Region().branch(run))
+    return whole("torch.cond", lambda: Region().branch(run), others=True)
 
 
 def is_data(condition: torch.SymBool) -> bool:
@@ -160,8 +160,9 @@ def l_annotate(args: tuple, kw: dict) -> Any:
     return call(contextlib.nullcontext, (), {})
 
 
-def whole(what: str, capture: Callable[[], Any]) -> Any:
-    if not whole_loops() or vm.asking:
+def whole(what: str, capture: Callable[[], Any], others: bool = False) -> Any:
+    """`others`: graphs for other backends may have it, too (`graph/torch_branches.py`)."""
+    if vm.asking or not (others or whole_loops()):
         raise Break("PL0030", f"{what} for a backend that is not pliant's own")
     if vm.world.levels.entered:
         raise Break("PL0030", f"{what} in a function transform")

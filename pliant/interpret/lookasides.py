@@ -39,7 +39,7 @@ from pliant.interpret.slots import (
     unary,
     unpack,
 )
-from pliant.interpret.state import Break, vm, whole_loops
+from pliant.interpret.state import Break, vm
 from pliant.interpret.types import tensors
 from pliant.interpret.types.containers import is_namespace
 from pliant.interpret.types.identities import OwnId, PassingId
@@ -278,10 +278,11 @@ def l_length_hint(args: tuple, kw: dict) -> Any:
 
 @lookaside(bool)
 def l_bool(args: tuple, kw: dict) -> Any:
-    whole = whole_loops() and not vm.asking
-    if whole and args and type(args[0]) is TracedTensor and all([type(n) is int and n == 1 for n in args[0].sizes]):
+    if not vm.asking and args and type(args[0]) is TracedTensor and all([type(n) is int and n == 1 for n in args[0].sizes]):
         number = graph_call(torch.Tensor.item, (args[0],), {})  # what branches on it may be the test of a loop
         return number if args[0].dtype is torch.bool else compare(operator.ne, number, 0)
+    if args and type(args[0]) in (torch.SymInt, torch.SymFloat) and not all([s.backed for s in expr_of(args[0], vm.scope).symbols()]):
+        return compare(operator.ne, args[0], 0)
     return truth(args[0]) if args else False
 
 
@@ -731,7 +732,7 @@ for _name in ("send", "throw", "close", "__next__", "__iter__"):  # methods of t
     LOOKASIDES[getattr(Generator, _name)] = functools.partial(lambda fn, args, kw: fn(*args), getattr(Generator, _name))
 
 
-@lookaside(torch.jit.is_scripting, torch.jit.is_tracing, torch.compiler.is_exporting)
+@lookaside(torch.jit.is_scripting, torch.jit.is_tracing, torch.compiler.is_exporting, torch.nn.modules.activation._is_make_fx_tracing)
 def l_false(args: tuple, kw: dict) -> bool:
     return False
 
@@ -739,6 +740,13 @@ def l_false(args: tuple, kw: dict) -> bool:
 @lookaside(torch._C._get_tracing_state)
 def l_none(args: tuple, kw: dict) -> None:
     return None
+
+
+@lookaside(torch._shape_as_tensor)
+def l_shape_as_tensor(args: tuple, kw: dict) -> Any:
+    """The sizes, as data on the CPU."""
+    (x,) = (*args, *kw.values())
+    return call(torch.tensor, (list(x.shape),), {"dtype": torch.int64, "device": "cpu"})
 
 
 @lookaside(torch._assert)

@@ -391,9 +391,18 @@ def stored(d: Any) -> Any:
     return dict((collections.OrderedDict if isinstance(d, collections.OrderedDict) else dict).items(d))
 
 
+OF_C = (
+    torch._ops.OperatorBase, torch._ops.OpOverloadPacket, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType,
+)  # fmt: skip
+"""The classes of `torch.ops.aten.sin`, of its overloads and of `torch.Tensor.sin`, each of which is equal to itself alone."""
+
+
 def plain_key(k: Any) -> bool:
     """Keys that stand for themselves in a capture."""
     t = type(k)  # `isinstance` would ask an object for its class
     if issubclass(t, tuple):
         return all(type(x) in CONSTANT_TYPES or plain_key(x) for x in k)
-    return issubclass(t, (type, types.FunctionType, enum.Enum, types.ModuleType)) or t in IMMUTABLE
+    if t is types.BuiltinFunctionType:  # one of a module or a class: a bound one compares what it is bound to
+        return k.__self__ is None or issubclass(type(k.__self__), (types.ModuleType, type))
+    return issubclass(t, (type, types.FunctionType, enum.Enum, types.ModuleType, *OF_C)) or t in IMMUTABLE

@@ -28,11 +28,10 @@ from pliant.interpret import batched_functions, globalstate, in_torch, process_s
 from pliant.interpret.binding import in_closure
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, call, graph_call, inline
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.state import Break, Restart, vm, whole_loops
+from pliant.interpret.state import Break, Restart, vm
 from pliant.interpret.wrappers import is_stand, on_wrappers, unwind
 
 C: Any = torch._C._functorch
-BACKENDS = "a function transform, for a backend that is not pliant's own"
 
 
 # -- levels --------------------------------------------------------------------------------------------------------------
@@ -206,8 +205,8 @@ def l_linearize(args: tuple, kw: dict) -> Any:
 # -- transforms ------------------------------------------------------------------------------------------------------------
 def closed(fn: FunctionType, args: tuple, kw: dict) -> Any:
     """A function that enters a level, interpreted; where the graph would break in it, it breaks before."""
-    if not whole_loops() or vm.asking:
-        raise Break("PL0030", BACKENDS, clean=True)
+    if vm.asking:
+        raise Break("PL0030", "a function transform, where only a question is asked", clean=True)
     if TRANSFORMS in vm.refused:
         raise Break("PL0030", "a function transform, of which something is needed behind a graph break or when all is done", clean=True)
     if globalstate.user_modes():
@@ -247,8 +246,8 @@ def without_hooks(fn: FunctionType, args: tuple, kw: dict) -> Any:
 def functionalized(fn: FunctionType, args: tuple, kw: dict) -> Any:
     """What `torch.func.functionalize` has made of a function: the function, as graphs are made so anyway. Left to PyTorch where one could
     tell: it writes to memory from before, or gives back memory that something else has, too."""
-    if not whole_loops() or vm.asking or vm.world.levels.entered:
-        raise Break("PL0030", "functionalize in a transform, or for a backend that is not pliant's own", clean=True)
+    if vm.asking or vm.world.levels.entered:
+        raise Break("PL0030", "functionalize in a transform", clean=True)
     if any([isinstance(t, torch.Tensor) and type(t) is not TracedTensor for t in pytree.tree_leaves((args, kw))]):
         raise Break("PL0030", "functionalize of tensors that graphs do not take", clean=True)
     func, trace = in_closure(fn, "func"), vm.trace

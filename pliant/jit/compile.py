@@ -183,10 +183,15 @@ def compile_class(cls: type, config: Config) -> type:
     return cls
 
 
+APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
+
+
 def compile_method(method: types.MethodType, config: Config) -> Any:
     """A bound method. What `nn.Module.compile` asks for, all modules share: each gets entries of its own."""
     if method.__func__ is torch.nn.Module._call_impl:
         return compile_call_of(method.__self__, config)
+    if method.__func__ is APPLY:  # what it means is known of the call, not of its code
+        return compile_callable(method, config)
     return types.MethodType(_compile(method.__func__, config, False), method.__self__)
 
 

@@ -193,11 +193,19 @@ class Plan:
             grads = self.gradients(heads, [self.leaf(t) for t in wanted], tangents)
         if trace.n_forward is None:
             trace.n_forward = start
+        self.refuse_writes(trace.ops[start:], tangents)
         same = self.same.copy()
         ops = cse.without_repetition(trace.ops[start:], [], same)
         found = {t.vid: cse.swap(g, same.tensors) for t, g in zip(wanted, grads, strict=True)}
         grads = [found.get(t.vid) for t in self.wanted]
         return self.with_reads(Backward(liveness.live_ops(ops, grads, tangents, keep_effects=False), tangents, grads, [], []))
+
+    def refuse_writes(self, ops: list[Op], tangents: list[Any]) -> None:
+        """A write of the backward part to memory from before it, which a function of the program has kept: each run would have to do it."""
+        made = {t.storage_id for t in tangents}
+        made |= {t.storage_id for op in ops for t in liveness.op_outputs(op) if not liveness.mutable(op.target)}
+        if any([t.storage_id not in made for op in ops for t in liveness.written(op)]):
+            raise Reconsider(self.name, "its backward part writes to memory from before", PYTHON_BACKWARD)
 
     def gradients(self, heads: list[Any], targets: list[Any], tangents: list[Any]) -> list[Any]:
         """The autograd engine's gradients. An operator whose derivative cannot be recorded is left to eager: `Reconsider`."""

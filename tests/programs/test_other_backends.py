@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import pliant
-from tests.helpers import interpreted
-from tests.programs.registry import KNOWN, REGISTRY, Case
+from tests.helpers import check, interpreted
+from tests.programs.registry import KNOWN, REGISTRY, Case, each, t
 
 NOT_AS_EAGER = ("BatchNorm", "_node", "packed_through_layers")
 """Of `aot_eager`: it writes running statistics back with a copy, which versions tell, its nodes of autograd have names of their own, and of
@@ -62,3 +63,172 @@ def test_what_others_would_lose(module, name, backend):
     importlib.import_module(f"tests.programs.{module}")
     case = next(c for cases in REGISTRY.values() for c in cases if c.name == name and c.fn.__module__.endswith(module))
     case.run_through(EVERY[backend][0])
+
+
+class Square(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * ctx.saved_tensors[0] * g
+
+
+def without_gradients(x):
+    with torch.no_grad():
+        return x * x
+
+
+TRANSFORMED = {
+    "gradient": lambda x: torch.func.grad(lambda v: v.sin().pow(2).sum())(x),
+    "gradient_of_norms": lambda x: torch.func.grad(lambda v: F.layer_norm(v, (4,)).pow(3).sum())(x) * 2,
+    "gradient_of_a_part_without": lambda x: torch.func.grad(lambda v: (v * without_gradients(v)).sum())(x),
+    "hessian": lambda x: torch.func.hessian(lambda v: (v**3).sum())(x).sum() * x,
+    "both_products": lambda x: torch.func.vjp(torch.sin, x)[1](x * 2)[0] + torch.func.jvp(torch.sin, (x,), (x,))[1],
+    "batches_of_noise": lambda x: torch.vmap(lambda v: F.dropout(v, 0.5), randomness="different")(x),
+    "writes_inside": lambda x: torch.vmap(lambda v: v.clone().mul_(2))(x) + torch.func.grad(lambda v: v.clone().mul_(3).sin_().sum())(x),
+    "functionalized": lambda x: torch.func.functionalize(lambda v: v.clone().add_(1))(x),
+    "a_gradient_per_row": lambda x: torch.vmap(torch.func.grad(lambda v: v.logsumexp(0)))(x) * x,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transforms(name, backend):
+    """In graphs for others a function transform is the operators that it comes to: one graph for all sizes, with and without gradients."""
+    for grad in (False, True):
+        arg_sets = [(t(n, 4, dtype=torch.float64, grad=grad),) for n in (3, 5, 2)]
+        check(TRANSFORMED[name], *arg_sets, grad=grad, breaks=0, captures=1, options={"backend": backend})
+
+
+def test_a_transform_of_an_autograd_function():
+    def fn(x):
+        return torch.func.grad(lambda v: Square.apply(v).sum())(x) + torch.vmap(Square.apply)(x)
+
+    check(fn, *[(t(n, 4),) for n in (3, 5, 2)], breaks=0, captures=1, options={"backend": "eager"})
+
+
+def test_a_transform_whose_gradients_have_no_derivative():
+    """PyTorch raises where they are asked for. A compiler that differentiates the graph at once would raise before, and nobody asks."""
+
+    def fn(x):
+        q = x[None, None]
+        return torch.func.grad(lambda v: F.scaled_dot_product_attention(v, v, v).sum())(q) * 2
+
+    check(fn, *[(t(n, 4, grad=True),) for n in (3, 5, 2)], must_compile=False, options={"backend": "aot_eager"})
+
+
+WEIGHTS = t(4, 4, seed=2, grad=True)
+
+
+def of_two(x):
+    y = x * 2
+    return torch.cond(x.sum() > 0, lambda v: (v @ WEIGHTS + y, v.sum()), lambda v: (v @ WEIGHTS, v.mean()), [x])
+
+
+BRANCHES = {
+    "of_two": of_two,
+    "nested": lambda x: torch.cond(
+        x.sum() > 0, lambda v: torch.cond(v.max() > 1, lambda u: u * 2, lambda u: u * 3, [v]), lambda v: v - 1, [x]
+    ),
+    "of_sizes": lambda x: torch.cond(x.sum() > 0, lambda v: v + v.shape[0], lambda v: v * v.shape[1], [x]) * 2,
+    "written_inside": lambda x: torch.cond(x.sum() > 0, lambda v: v.clone().mul_(2), lambda v: v.sin().cos(), [x]) + x,
+    "of_variables": lambda x: torch.cond(x.sum() > 0, lambda: x + 1, lambda: x - 1, []),
+    "noise": lambda x: torch.cond(x.sum() > 0, lambda v: F.dropout(v, 0.5), lambda v: v - 1, [x]),
+}
+SIGNED = [(3, 1), (3, -1), (5, 1), (2, -1)]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", BRANCHES)
+def test_branches_on_data(name, backend):
+    """`torch.cond` is the operator of two graph modules that TorchDynamo makes of it, with gradients too; one graph for all sizes."""
+    for grad in (False, True):
+        arg_sets = [((t(n, 4).abs() * sign + sign).requires_grad_(grad),) for n, sign in SIGNED]
+        check(BRANCHES[name], *arg_sets, grad=grad, breaks=0, captures=1, options={"backend": backend})
+
+
+# -- inference mode ---------------------------------------------------------------------------------------------------------
+def calm_beside_recorded(x):
+    a = x.sin()
+    with torch.inference_mode():
+        b = x.cos().sum()
+        with torch.inference_mode(False):
+            c = x * 4
+        d = x + 1
+    return a * c.sum(), b, c.detach(), d, [v.is_inference() for v in (a, b, c, d)], torch.is_grad_enabled()
+
+
+def calm_in_no_grad(x):
+    with torch.no_grad():
+        with torch.inference_mode():
+            b = x * 2
+        c = b.clone() * 3
+    return x * 5, b, c
+
+
+@torch.inference_mode()
+def calmed(x):
+    return F.relu(x).view(-1)
+
+
+CALM = {
+    "beside_recorded": calm_beside_recorded,
+    "in_no_grad": calm_in_no_grad,
+    "decorated": lambda x: (calmed(x), x * 2),
+    "read_after": lambda x: x.detach() + calmed(x).sum(),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", CALM)
+def test_inference_mode(name, backend):
+    """Graphs of others are not run in it: they switch gradients off and on, and what was made in it is made an inference tensor."""
+    for grad in (False, True):
+        check(CALM[name], *each(3, 5, 2, tail=(4,), grad=grad), grad=grad, breaks=0, captures=1, options={"backend": backend})
+
+
+# -- asked only about its layout ------------------------------------------------------------------------------------------------
+ASKED = {
+    "data": lambda x: (x.data.stride(), x.data.storage_offset(), x.data.is_leaf),
+    "view_of_data": lambda x: (x.data.t().stride(), x.shape),
+    "detached": lambda x: (x.detach().stride(), x.detach().requires_grad),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_tensor_that_is_asked_only_about_its_layout(name):
+    """It is no input of the graph, and what asks is not in it: this failed to compile."""
+    check(ASKED[name], *each(3, 5, 2, tail=(4,)), breaks=0, options={"backend": "eager"})
+
+
+# -- branches, seen from there ----------------------------------------------------------------------------------------------------
+def test_a_branch_as_others_see_it():
+    """The sides are modules of the graph's, which hold nothing of the capture."""
+    seen = []
+
+    def keep(graph, inputs):
+        seen.append(graph)
+        return graph.forward
+
+    pliant.compile(of_two, backend=keep, fullgraph=True)(t(3, 4))
+    (graph,) = seen
+    branch = next(n for n in graph.graph.nodes if n.target is torch.ops.higher_order.cond)
+    sides = [getattr(graph, side.target) for side in branch.args[1:3]]
+    assert all(isinstance(side, torch.fx.GraphModule) for side in sides)
+    assert not any(n.meta for side in sides for n in side.graph.nodes)
+
+
+def test_a_branch_that_gives_other_sizes():
+    def fn(x):
+        return torch.cond(x.sum() > 0, lambda v: v[:1] + 1, lambda v: v[:2] - 1, [x])
+
+    for backend in ("eager", "aot_eager"):
+        check(fn, *[(t(n, 4).abs() * sign + sign,) for n, sign in SIGNED], breaks=0, options={"backend": backend})

@@ -19,7 +19,7 @@ from pliant.interpret.arrays.operators import torch_number
 from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar
 from pliant.interpret.arrays.table import CODE, compute
 from pliant.interpret.arrays.ufuncs import t
-from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, graph_call
+from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, call, graph_call
 from pliant.interpret.gate import name_of
 from pliant.interpret.slots import unpack
 from pliant.interpret.state import Break, vm
@@ -193,9 +193,12 @@ def numpy(x: Any, args: tuple, kw: dict) -> Any:
 
 
 def tensor_numpy(x: Any, *, force: bool = False) -> Any:
-    """The array over the memory of a tensor."""
-    if force is not False:
-        raise Unsure("force=")
+    """The array over the memory of a tensor; forced, of what NumPy can read of it."""
+    if type(force) is not bool:
+        raise Unsure("force= that is no bool")
+    if force and x.device.type == "cpu":
+        for forced in (ORIGINAL.detach, ORIGINAL.resolve_conj, ORIGINAL.resolve_neg):
+            x = t(forced, x)
     return lent(x)
 
 
@@ -203,8 +206,14 @@ def array_protocol(x: Any, args: tuple, kw: dict) -> Any:
     return compute("Tensor.__array__", lambda *a: asarray(x, *a), args, kw)
 
 
+NEW_TENSOR = {"data", "dtype", "device", "requires_grad"}
+
+
 def new_tensor(x: Any, args: tuple, kw: dict) -> Any:
     data = args[0] if args else kw.get("data")
+    if holds_symbols(data) and type(x) is TracedTensor and len(args) <= 1 and kw.keys() <= NEW_TENSOR:
+        kinds = {k: kw.get(k, getattr(x, k)) for k in ("dtype", "device")}
+        return call(torch.tensor, (data,), kinds | {"requires_grad": kw.get("requires_grad", False)})
     if not holds_numpy(data):
         return graph_call(ORIGINAL.new_tensor, (x, *args), kw, "new_tensor")
     if type(data) is not TracedArray or len(args) != 1 or kw or x.device.type != "cpu":

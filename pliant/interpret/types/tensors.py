@@ -400,12 +400,13 @@ def replaced(t: Any, name: str) -> Any:
 
 def takes_grad(t: Any, value: Any) -> bool:
     """Whether `t.grad = value` is an ordinary write: to a leaf of the outside, of nothing or of a gradient like the tensor."""
-    real = vm.world.real.get(id(t))
-    if real is None or not (tensor_inputs.unheard(real, "requires_grad") and tensor_inputs.is_leaf(t)):
+    if vm.world.real.get(id(t)) is None or not tensor_inputs.is_leaf(t):
         return False
     if value is None:
         return True
-    return type(value) is TracedTensor and value.dtype is t.dtype and value.device == t.device and same_sizes(value.sizes, t.sizes)
+    if type(value) is not TracedTensor or value is t or value.dtype is not t.dtype or value.device != t.device:
+        return False
+    return all_same(value.sizes, t.sizes)
 
 
 def own_grad(t: Any, value: Any) -> bool:
@@ -422,10 +423,6 @@ def own_grad(t: Any, value: Any) -> bool:
         return False
     own[id(t)] = (t, value)
     return True
-
-
-def same_sizes(a: tuple, b: tuple) -> bool:
-    return len(a) == len(b) and all(type(x) is int and x == y for x, y in zip(a, b, strict=True))
 
 
 OWN_TENSOR_SLOTS = {*TracedTensor.__slots__, "handler"}

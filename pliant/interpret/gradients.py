@@ -276,10 +276,17 @@ NUMBERS_ASKED = steps_of(torch.optim.Adamax) | steps_of(torch.optim.RAdam)
 branch on it; here they get the number, as in eager PyTorch."""
 
 
+ROUNDED = (torch.float32, torch.float16, torch.bfloat16)
+
+
 @lookaside(optimizers._get_value)
 def l_get_value(args: tuple, kw: dict) -> Any:
-    asks = not kw and len(args) == 1 and type(args[0]) is TracedTensor and vm.frame.code in NUMBERS_ASKED
-    return call(torch.Tensor.item, args, {}) if asks else inline(optimizers._get_value, args, kw)
+    if kw or len(args) != 1 or type(args[0]) is not TracedTensor:
+        return inline(optimizers._get_value, args, kw)
+    if vm.frame.code in NUMBERS_ASKED:
+        return call(torch.Tensor.item, args, {})
+    # the tensor goes on as under any compiler, but 1 - beta ** step is computed with Python's precision: a step is a float32
+    return call(torch.Tensor.double, args, {}) if args[0].dtype in ROUNDED else args[0]
 
 
 ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad

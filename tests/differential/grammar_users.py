@@ -207,7 +207,7 @@ padded(RAGGED)[0]
 MEMORY.flat()
 NET.shift
 NET.positions(<I> % 4)
-torch.from_numpy(vec).float()
+torch.from_numpy(vec) * 1.0
 torch.nn.utils.rnn.pad_sequence(RAGGED, batch_first=True)[-1]
 <A>[: <I> % 3]
 <A>[<I> % 3 :]

@@ -584,8 +584,8 @@ def l_grad(args: tuple, kw: dict) -> Any:
 
 
 def laid_out(t: Any, strides: tuple) -> bool:
-    """Whether a tensor has these strides; those of dims of size 1 are no matter."""
-    return all([type(n) is int and n == 1 or same(a, b) for n, a, b in zip(t.sizes, t.strides, strides)])
+    """Whether a tensor has these strides, as the engine asks: those of dims of size 1 are no matter, but of an expanded one, of 0."""
+    return all([not same(a, 0) if type(n) is int and n == 1 else same(a, b) for n, a, b in zip(t.sizes, t.strides, strides)])
 
 
 def accumulate(leaf: Any, g: Any, own: bool) -> None:

@@ -255,9 +255,9 @@ class Program:
 
     @property
     def between(self) -> bool:
-        """Whether gradients of results are to be compared: hooks that it sets on one run behind those of whoever is given it; and where it
-        goes backward itself, no sections are made, which is a known difference."""
-        return not re.search(r"register_hook|retain_grad|\.backward\(|minimise\(", self.source)
+        """Whether gradients of results are to be compared: hooks that it sets on one run behind those of whoever is given it; and no
+        sections are made, which is a known difference, where it goes backward itself, or may raise behind writes to a module."""
+        return not re.search(r"register_hook|retain_grad|\.backward\(|minimise\(|NET|nested_state", self.source)
 
     def world(self) -> tuple[Any, Observed]:
         """A fresh namespace with the program in it, observed through what the program can write to."""

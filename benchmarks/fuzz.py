@@ -103,7 +103,8 @@ def examine(name: str, exits: bool = False) -> tuple[str, str]:
     signal.signal(signal.SIGPROF, raiser(Endless))
     try:
         signal.setitimer(signal.ITIMER_REAL, WHOLE_S, 0.5)
-        check_world(world, *program.arguments(), before=program.before, grad=program.grad, between=program.between, must_compile=False)
+        how = {"grad": program.grad, "between": program.between, "refused": False}
+        check_world(world, *program.arguments(), before=program.before, must_compile=False, **how)
     except Endless:
         return "endless", "does not end in eager"
     except Slow:

@@ -93,7 +93,7 @@ def instructions(p: Program) -> list[Instruction]:
         if g.stores:
             assert g.nest is not None
             launch = Finisher(f.facts, f.aliases.tensors, g.nest, g.stores, f"k{next(_serial)}").finish()
-            # `new_zeros` takes no more than a dtype from its operand: fusion may have moved what makes that behind it, where nobody reads it
+            # `new_zeros` takes no more than a dtype from its operand: fusion may have moved what makes that, and nobody reads it
             only = is_kernel(p, g) or any([a.root(t) in later for t in liveness.op_inputs(op)])
             out.append(native_instruction([launch], ops, None if only else op))
         elif g.ops[0] not in done:

@@ -271,7 +271,8 @@ class Program:
         space["BOX"] = space["Child"](torch.zeros(1), 0)
 
         def seen() -> list:
-            return [space[k] for k in ("SEEN", "TABLE", "COUNT", "BOX", "UNIT", "memo", *grammar_users.NAMES) if k in space] + [space["Box"].made]
+            names = ("SEEN", "TABLE", "COUNT", "BOX", "UNIT", "memo", *grammar_users.NAMES)
+            return [space[k] for k in names if k in space] + [space["Box"].made]
 
         return space["fn"], Observed(seen, space)
 

@@ -487,7 +487,10 @@ def halves(x, k):
     return x + 1 if k <= 1 else halves(x, k // 2) + halves(x * 2, k - k // 2)
 
 
-@pytest.mark.parametrize("fn", [lambda x, n: x + fib(n % 6), lambda x, n: x + fib(n), lambda x, n: halves(x, n)], ids=["bounded", "number", "tensors"])
+RECURSIONS = {"bounded": lambda x, n: x + fib(n % 6), "number": lambda x, n: x + fib(n), "tensors": halves}
+
+
+@pytest.mark.parametrize("fn", RECURSIONS.values(), ids=RECURSIONS)
 def test_recursions_in_two_directions_on_a_number_that_changes(fn):
     """On the side on which the number is large, each call is two, without end: this took minutes."""
     check_converges(lambda: fn, [(torch.ones(2), n) for n in (3, 4, 5, 2, 7, 11, 6, 3, 5, 2, 7, 11, 6, 4)], 30)

@@ -12,7 +12,8 @@ SHAPES = [(0, 3), (2, 1), (1, 1), (1, 3), (3, 0), (0, 0), (2, 3), (4, 1), (0, 1)
 # -- gradients of what has sizes of 0 and 1 ------------------------------------------------------------------------------------------
 LOSSES = {
     "mse": F.mse_loss, "l1": F.l1_loss, "smooth l1": F.smooth_l1_loss, "huber": F.huber_loss, "soft margin": F.soft_margin_loss,
-    "logits": F.binary_cross_entropy_with_logits, "divergence": F.kl_div, "poisson": F.poisson_nll_loss, "mean": lambda x, y: (x - y).mean(),
+    "logits": F.binary_cross_entropy_with_logits, "divergence": F.kl_div, "poisson": F.poisson_nll_loss,
+    "mean": lambda x, y: (x - y).mean(),
     "classes": lambda x, y: F.cross_entropy(x, torch.zeros(x.shape[0], dtype=torch.long)),
 }  # fmt: skip
 

@@ -45,7 +45,7 @@ from tests.differential.generate import seeded
 from tests.helpers import Mismatch, Observed, check_world
 
 THEMES = {"pure": 3, "mixed": 3, "foreign": 4, "breaks": 1, "grad": 1, "exits": 2, "python": 6}  # of twenty programs
-OTHERS = {"tensors": 1, "leaves": 1, "history": 1}  # by name alone, so that the numbers above keep their programs
+OTHERS = {"tensors": 1, "leaves": 1, "history": 1, "users": 1, "training": 1}  # by name alone: the numbers above keep their programs
 CHUNK = 600
 EAGER_S, WHOLE_S = 2.0, 60.0  # processor time of one call in eager; time of everything
 
@@ -103,7 +103,8 @@ def examine(name: str, exits: bool = False) -> tuple[str, str]:
     signal.signal(signal.SIGPROF, raiser(Endless))
     try:
         signal.setitimer(signal.ITIMER_REAL, WHOLE_S, 0.5)
-        check_world(world, *program.arguments(), before=program.before, grad=program.grad, between=program.between, must_compile=False)
+        how = {"grad": program.grad, "between": program.between, "refused": False}
+        check_world(world, *program.arguments(), before=program.before, must_compile=False, **how)
     except Endless:
         return "endless", "does not end in eager"
     except Slow:

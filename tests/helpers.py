@@ -414,6 +414,9 @@ def backward(value: Any) -> None:
         loss.backward()
 
 
+REFUSALS = ("Trying to backward through the graph a second time", "one of the variables needed for gradient computation has been")
+
+
 def failure(fn: Callable, *args: Any) -> Exception | None:
     """What the call raises."""
     try:
@@ -504,6 +507,7 @@ def check_world(
     before: Callable[[int, Any], None] | None = None,
     must_compile: bool = True,
     between: bool = True,
+    refused: bool = True,
     options: dict | None = None,
 ) -> Report:
     """Compare a program whose state lives outside its arguments. `factory()` returns a function or `(function, state)`, twice.
@@ -512,6 +516,7 @@ def check_world(
     `before(i, state)` changes the world before call `i`, on both sides. `captures`, `breaks`, `entries` bound the compiler's counts:
     a number or (low, high).
     `between`: with `grad`, also the gradients of results, where others come from them.
+    `refused`: also what is there behind a `backward()` that raises, which is how far it has come; else the comparison ends there.
     `breaks` is about the first call alone: later, a branch that keeps changing sides may become a break by policy.
     """
     pliant.reset()
@@ -534,6 +539,9 @@ def check_world(
         got = perform(target, calls[1], state, seed=i)
         where = f"call {i}"
         compare_errors(want.error, got.error, filename if lines else None, compare, where)
+        if not refused and want.error is not None and str(want.error).startswith(REFUSALS):
+            history.append(dict(pliant.stats()))
+            break
         if want.printed != got.printed:
             raise Mismatch(f"{where}: printed output differs:\n--- eager\n{want.printed}\n--- compiled\n{got.printed}")
         compare((calls[0].args, calls[0].kwargs), (calls[1].args, calls[1].kwargs), f"{where}.arguments")
@@ -555,6 +563,9 @@ def check_world(
                 raise Mismatch(f"{where}: backward: torch's random number generator differs afterwards")
             if type(failures[0]) is not type(failures[1]):  # not every operator has a derivative
                 raise Mismatch(f"{where}: backward: eager {failures[0]!r}, compiled {failures[1]!r}")
+            if not refused and failures[0] is not None:
+                history.append(dict(pliant.stats()))
+                break
             compare((calls[0].args, calls[0].kwargs), (calls[1].args, calls[1].kwargs), f"{where}.arguments after backward")
             if between:
                 compare(gradients_kept(want.value), gradients_kept(got.value), f"{where}.gradients of the result")

@@ -103,6 +103,8 @@ def run_frame(fn: Any, loc: list) -> Any:
     f.parent = caller
     if vm.depth > MAX_DEPTH:
         raise Break("PL0010", f"calls nested deeper than {MAX_DEPTH}")
+    if vm.frames_made > vm.frames_most:
+        raise Break("PL0010", "too many calls on one side of a branch")
     vm.depth += 1
     try:
         r = vm.run(f)

@@ -277,10 +277,17 @@ NUMBERS_ASKED = steps_of(torch.optim.Adamax) | steps_of(torch.optim.RAdam)
 branch on it; here they get the number, as in eager PyTorch."""
 
 
+ROUNDED = (torch.float32, torch.float16, torch.bfloat16)
+
+
 @lookaside(optimizers._get_value)
 def l_get_value(args: tuple, kw: dict) -> Any:
-    asks = not kw and len(args) == 1 and type(args[0]) is TracedTensor and vm.frame.code in NUMBERS_ASKED
-    return call(torch.Tensor.item, args, {}) if asks else inline(optimizers._get_value, args, kw)
+    if kw or len(args) != 1 or type(args[0]) is not TracedTensor:
+        return inline(optimizers._get_value, args, kw)
+    if vm.frame.code in NUMBERS_ASKED:
+        return call(torch.Tensor.item, args, {})
+    # the tensor goes on as under any compiler, but 1 - beta ** step is computed with Python's precision: a step is a float32
+    return call(torch.Tensor.double, args, {}) if args[0].dtype in ROUNDED else args[0]
 
 
 ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad
@@ -580,8 +587,8 @@ def l_grad(args: tuple, kw: dict) -> Any:
 
 
 def laid_out(t: Any, strides: tuple) -> bool:
-    """Whether a tensor has these strides; those of dims of size 1 are no matter."""
-    return all([type(n) is int and n == 1 or same(a, b) for n, a, b in zip(t.sizes, t.strides, strides)])
+    """Whether a tensor has these strides, as the engine asks: those of dims of size 1 are no matter, but of an expanded one, of 0."""
+    return all([not same(a, 0) if type(n) is int and n == 1 else same(a, b) for n, a, b in zip(t.sizes, t.strides, strides)])
 
 
 def accumulate(leaf: Any, g: Any, own: bool) -> None:

@@ -123,6 +123,7 @@ class Session:
     pending: BaseException | None = None  # a break inside Python code that C code has started, on its way out through that
     depth: int = 0
     frames_made: int = 0
+    frames_most: int = 1 << 60  # more than so many are too many
     asking: int = 0  # how many `__hash__` and `__eq__`, which C code calls for a container, are running
     rehearsing: int = 0  # how many backward functions are being interpreted for their guards alone
     # what earlier attempts have found: where to break

@@ -37,6 +37,8 @@ WAYS = 24
 """More ways through a piece of the program than this are too many."""
 LENGTH = 4000
 """Operations of all ways together."""
+FRAMES = 4000
+"""Calls on all ways together: the number that a recursion goes by may be known to be large and no more, and each call may be two."""
 
 
 ELSEWHERE = 1 << 40
@@ -73,6 +75,7 @@ class Way:
     asserts: list[Any]
     decisions: list[tuple[Expr, bool, int, int]] = field(default_factory=list)
     end: Leave | None = None
+    frames: int = 0
 
 
 def explore(run: Callable[[], Leave], most: int = WAYS, gradients: bool = False, carried: Container[int] = ()) -> list[Way]:
@@ -86,7 +89,7 @@ def explore(run: Callable[[], Leave], most: int = WAYS, gradients: bool = False,
     while True:
         trace.next_vid, trace.next_unbacked = begin
         try:
-            ways.append(one_way(run, script, most, gradients, carried))
+            ways.append(one_way(run, script, most, gradients, carried, FRAMES - sum([w.frames for w in ways])))
         except Open as e:
             if e.written is not None:
                 for watch in vm.unchanged:
@@ -117,7 +120,9 @@ def nothing_done(capture: Any, last: Any) -> None:
         raise Break("PL0041", "an operation that may raise, behind a write and what a side of a branch has done")
 
 
-def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: bool, carried: Container[int]) -> Way:
+def one_way(
+    run: Callable[[], Leave], script: list[bool], most: int, gradients: bool, carried: Container[int], frames: int = FRAMES
+) -> Way:
     """One run, its decisions those of the script, then True. The trace and the scope are as before, but for what is from outside."""
     trace, scope, world = vm.trace, vm.scope, vm.world
     way = Way([], [])
@@ -128,6 +133,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
     settings = globalstate.save()
     first = trace.next_vid
     vm.frames_made = ELSEWHERE
+    frames_most, vm.frames_most = vm.frames_most, ELSEWHERE + frames
     make_exit, vm.make_exit = vm.make_exit, None  # a way begins at each branch, and none leaves the graph
     make_behind, vm.make_behind = vm.make_behind, vm.make_behind and nothing_done  # what may raise in it is looked at as an operation
     undoes, vm.undoes = vm.undoes, False
@@ -161,7 +167,8 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
         scope.oracle = oracle
         vm.make_exit, vm.make_behind, vm.undoes = make_exit, make_behind, undoes
         vm.pending = None
-        vm.frames_made, vm.depth, vm.exc, vm.asking = made, depth, exc, asking
+        way.frames = vm.frames_made - ELSEWHERE
+        vm.frames_made, vm.frames_most, vm.depth, vm.exc, vm.asking = made, frames_most, depth, exc, asking
         way.ops, way.asserts = trace.ops[n:], plain(scope.asserts[asserts:])
         for x, sizes, strides, offset in reversed(trace.journal[changes:]):
             if x.vid < first:

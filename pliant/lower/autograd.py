@@ -15,6 +15,7 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 
 from pliant.graph import layout
+from pliant.graph.leaving import WAYS, exit_of
 from pliant.graph.record import Op
 from pliant.graph.trace import engine_gradients, rebased
 from pliant.graph.traced import (
@@ -115,7 +116,8 @@ class Plan:
         self.replay = views.chain(liveness.tensors_of(outputs), self.steps, stop, self.program)
         self.exports = self.run_time_symbols()
         self.same = cse.Same()
-        self.forward_ops = cse.without_repetition(self.program, self.heads, self.same)
+        told = [exit_of(trace, op).values for op in self.program if op.target in WAYS]  # what is stored where it leaves, or raises
+        self.forward_ops = cse.without_repetition(self.program, [*self.heads, *liveness.tensors_of(told)], self.same)
         self.forward_steps = views.view_steps(self.forward_ops)
 
     def leaf(self, t: TracedTensor) -> TracedTensor:

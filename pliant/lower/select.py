@@ -84,9 +84,8 @@ def instructions(p: Program) -> list[Instruction]:
     a = f.aliases
     out = []
     done: set[int] = set()  # operations of which several nests were made run once
-    groups = needed(p)
-    later = {a.root(t) for g in groups for i in g.ops for t in liveness.op_outputs(f.ops[i])}
-    for g in groups:
+    later = {a.root(t) for g in p.steps for i in g.ops for t in liveness.op_outputs(f.ops[i])}  # made behind here, or by nothing
+    for g in needed(p):
         turns.rest()
         ops = [f.ops[i] for i in g.ops]
         op = ops[0]
@@ -94,7 +93,7 @@ def instructions(p: Program) -> list[Instruction]:
         if g.stores:
             assert g.nest is not None
             launch = Finisher(f.facts, f.aliases.tensors, g.nest, g.stores, f"k{next(_serial)}").finish()
-            # `new_zeros` takes no more than a dtype from its operand: fusion may have moved what makes that behind it
+            # `new_zeros` takes no more than a dtype from its operand: fusion may have moved what makes that, and nobody reads it
             only = is_kernel(p, g) or any([a.root(t) in later for t in liveness.op_inputs(op)])
             out.append(native_instruction([launch], ops, None if only else op))
         elif g.ops[0] not in done:

@@ -15,11 +15,12 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from tests.differential import grammar_python, prelude
+from tests.differential import grammar_python, grammar_users, prelude
 from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.helpers import Call, Observed
 
-DIFFERENTIATED = ("grad", "history")
+DIFFERENTIATED = ("grad", "history", "training")
+USERS = ("users", "training")
 SIZE = 18  # statements in a program, at most
 HOLE = re.compile(r"<(?:(new|loc|fn):)?([A-Z]|ret|=\d)(?::(var|own))?>")
 LEAVES = {
@@ -45,6 +46,7 @@ LEAVES = {
 }
 INITIAL = {"x": "T", "y": "T", "n": "I", "flag": "B", "items": "L", "table": "D", "BOX": "O"}  # arguments of `fn`, and one global
 FOREIGN = {"vec": "V", "k": "J", "thing": "X", "UNIT": "I"}  # the others, for the theme that has NumPy's values and objects of all kinds
+NUMBERS = {"vec": "V", "k": "W", "thing": "F"}  # what they are for `USERS`
 
 
 class Drawn:
@@ -92,17 +94,21 @@ class Writer:
             self.statements = self.statements + STATEMENTS[theme] * 3
         if theme == "python":
             self.statements = self.statements + grammar_python.STATEMENTS * 3
+        if theme in USERS:
+            self.statements = self.statements + grammar_users.STATEMENTS * 3
         left_out = {c for c, out in (("#", not self.breaks), ("@", theme != "foreign"), ("!", theme not in ("exits", "leaves"))) if out}
         self.expressions = {k: [r.lstrip("#@!") for r in rows if r[0] not in left_out] for k, rows in EXPRESSIONS.items()}
         if theme == "python":
             self.expressions = {k: rows + grammar_python.EXPRESSIONS.get(k, []) * 2 for k, rows in self.expressions.items()}
+        if theme in USERS:
+            self.expressions = {k: rows + grammar_users.EXPRESSIONS.get(k, []) * 2 for k, rows in self.expressions.items()}
         self.budget = size
         self.level = 0
         self.comprehensions = 0
         self.pending: list[tuple[str, Variable]] = []
         self.inner_result = "t"
         self.names = itertools.count()
-        there = INITIAL | FOREIGN if theme == "foreign" else INITIAL
+        there = INITIAL | (FOREIGN if theme == "foreign" else NUMBERS if theme in USERS else {})
         self.scopes: list[list[Variable]] = [[Variable(n, k, -1 if n.isupper() else 0) for n, k in there.items()]]
         self.ret = "(<T>, <P>, <O>)"
 
@@ -242,14 +248,16 @@ class Program:
     sizes: list[Sizes]
     grad: bool = False
     python: bool = False  # it needs the classes of `grammar_python`, too
+    users: bool = False  # it needs the module, optimizers and settings of `grammar_users`
 
     def __repr__(self) -> str:
         return "\n".join(["", *(f"# {s}" for s in self.sizes), *(["# differentiated"] if self.grad else []), self.source])
 
     @property
     def between(self) -> bool:
-        """Whether gradients of results are to be compared: hooks that it sets on one run behind those of whoever is given it."""
-        return "register_hook" not in self.source and "retain_grad" not in self.source
+        """Whether gradients of results are to be compared: hooks that it sets on one run behind those of whoever is given it; and no
+        sections are made, which is a known difference, where it goes backward itself, or may raise behind writes to a module."""
+        return not re.search(r"register_hook|retain_grad|\.backward\(|minimise\(|NET|nested_state", self.source)
 
     def world(self) -> tuple[Any, Observed]:
         """A fresh namespace with the program in it, observed through what the program can write to."""
@@ -257,16 +265,19 @@ class Program:
         exec(PRELUDE_CODE, space)
         if self.python:
             exec(PYTHON_CODE, space)
+        if self.users:
+            exec(USERS_CODE, space)
         exec(compiled_source(self.source), space)
         space["BOX"] = space["Child"](torch.zeros(1), 0)
 
         def seen() -> list:
-            return [space[k] for k in ("SEEN", "TABLE", "COUNT", "BOX", "UNIT", "memo") if k in space] + [space["Box"].made]
+            names = ("SEEN", "TABLE", "COUNT", "BOX", "UNIT", "memo", *grammar_users.NAMES)
+            return [space[k] for k in names if k in space] + [space["Box"].made]
 
         return space["fn"], Observed(seen, space)
 
     def arguments(self) -> list[Call]:
-        return [arguments(s, self.grad) for s in self.sizes]
+        return [arguments(s, self.grad, self.users) for s in self.sizes]
 
     def before(self, i: int, world: Observed) -> None:
         """Globals and a class change between calls."""
@@ -276,7 +287,10 @@ class Program:
         world.space["Number"].__bool__ = (lambda self: True) if s.flag else (lambda self: False)
         world.space["BOX"].t = tensor(s, 20, self.grad)
         world.space["BOX"].k = s.n
-
+        if self.users:
+            settings = world.space["SETTINGS"]
+            settings.rate, settings.limit, world.space["NET"].training = s.n / 8, s.rows * 2, s.flag
+            world.space["RAGGED"][:] = [(torch.arange(i * s.n % 4, dtype=torch.float32) - 1) / 2 for i in range(s.items + 1)]
 
 
 
@@ -287,6 +301,7 @@ def fixed(text: str, name: str) -> CodeType:
 
 PRELUDE_CODE = fixed(prelude.PRELUDE, "<prelude>")
 PYTHON_CODE = fixed(grammar_python.PRELUDE, "<prelude of python>")
+USERS_CODE = fixed(grammar_users.PRELUDE, "<prelude of users>")
 
 
 def compiled_source(source: str) -> Any:
@@ -301,7 +316,7 @@ def tensor(s: Sizes, seed: int, grad: bool) -> torch.Tensor:
     return (flat / 4).reshape(s.rows, s.cols).requires_grad_(grad)
 
 
-def arguments(s: Sizes, grad: bool = False) -> Call:
+def arguments(s: Sizes, grad: bool = False, users: bool = False) -> Call:
     """The arguments of `fn`, from their sizes alone."""
     x = tensor(s, 0, grad)
     y = {2: lambda: x, 3: lambda: x.t().t()}.get(s.alias, lambda: tensor(s, 1, grad))()
@@ -309,7 +324,8 @@ def arguments(s: Sizes, grad: bool = False) -> Call:
     if s.alias == 1:
         items[0] = x
     table = {"a": tensor(s, 10, grad), "b": tensor(s, 11, grad)}
-    return Call((x, y, s.n, s.flag, items, table, vector(s), index(s), prelude.Thing(s.n)), {})
+    others = (vector(s), number(s), s.n / 4 - 0.5) if users else (vector(s), index(s), prelude.Thing(s.n))
+    return Call((x, y, s.n, s.flag, items, table, *others), {})
 
 
 def vector(s: Sizes) -> np.ndarray:
@@ -326,20 +342,27 @@ def index(s: Sizes) -> Any:
     return kinds[(s.rows + s.cols) % 8]
 
 
+def number(s: Sizes) -> Any:
+    """A number of NumPy's or of Python's."""
+    return (np.float64, np.int64, float, np.float32, int, np.int32)[(s.rows + s.n) % 6](s.n - 1)
+
+
 SIZES = ([2, 3, 4, 5, 1], [3, 2, 4, 1])  # rows and columns: the usual ones first
+RAGGED = ([2, 3, 4, 5, 1, 0], [3, 2, 4, 1, 0])  # those of `USERS`
 
 
 @st.composite
 def programs(draw: Callable, theme: str = "mixed") -> Program:
     """A random program of a theme: `pure` never breaks the graph, `mixed` sometimes, `breaks` often, `grad` is differentiated too;
     `exits` branches on data at every turn, `leaves` has more writes, prints, random numbers and generators around them; `history` has
-    gradients of gradients, hooks and writes among what is differentiated; `foreign` has NumPy's values, objects with protocols of their
+    gradients of gradients, hooks and writes among what is differentiated; `users` and `training` (differentiated too) have modules with
+    state, optimizers, settings that change and ragged sizes, 0 among them; `foreign` has NumPy's values, objects with protocols of their
     own, and a world that changes."""
     source = Writer(Drawn(draw), theme, size=SIZE).program()
     alias = st.integers(0, 2 if theme in DIFFERENTIATED else 3)
-    rows, cols = map(st.sampled_from, SIZES)
+    rows, cols = map(st.sampled_from, RAGGED if theme in USERS else SIZES)
     sizes = st.builds(Sizes, rows, cols, st.integers(0, 7), st.booleans(), st.integers(1, 3), alias)
-    return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), theme in DIFFERENTIATED, theme == "python")
+    return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), theme in DIFFERENTIATED, theme == "python", theme in USERS)
 
 
 def seeded(theme: str, seed: int) -> Program:
@@ -349,7 +372,7 @@ def seeded(theme: str, seed: int) -> Program:
     last = 2 if theme in DIFFERENTIATED else 3
 
     def one() -> Sizes:
-        rows, cols = map(pick.one, SIZES)
+        rows, cols = map(pick.one, RAGGED if theme in USERS else SIZES)
         return Sizes(rows, cols, pick.number(0, 7), bool(pick.number(0, 1)), pick.number(1, 3), pick.number(0, last))
 
-    return Program(source, [one() for _ in range(pick.number(3, 4))], theme in DIFFERENTIATED, theme == "python")
+    return Program(source, [one() for _ in range(pick.number(3, 4))], theme in DIFFERENTIATED, theme == "python", theme in USERS)

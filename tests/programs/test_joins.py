@@ -13,7 +13,7 @@ import pliant
 from pliant import events, native
 from pliant.jit import branches
 from tests import helpers
-from tests.helpers import check, check_world, compiled
+from tests.helpers import check, check_converges, check_world, compiled
 from tests.programs.registry import t
 
 OURS = helpers.BACKEND in ("aten", "native")
@@ -477,3 +477,20 @@ def test_what_a_side_is_the_first_to_read_stays_the_same_object() -> None:
         x = torch.full((3,), s)
         check(read_on_one_side, (x, torch.ones(3)), must_compile=False)
         check(read_on_one_side, (x, x[:]), must_compile=False)
+
+
+def fib(k):
+    return k if k < 2 else fib(k - 1) + fib(k - 2)
+
+
+def halves(x, k):
+    return x + 1 if k <= 1 else halves(x, k // 2) + halves(x * 2, k - k // 2)
+
+
+RECURSIONS = {"bounded": lambda x, n: x + fib(n % 6), "number": lambda x, n: x + fib(n), "tensors": halves}
+
+
+@pytest.mark.parametrize("fn", RECURSIONS.values(), ids=RECURSIONS)
+def test_recursions_in_two_directions_on_a_number_that_changes(fn):
+    """On the side on which the number is large, each call is two, without end: this took minutes."""
+    check_converges(lambda: fn, [(torch.ones(2), n) for n in (3, 4, 5, 2, 7, 11, 6, 3, 5, 2, 7, 11, 6, 4)], 30)

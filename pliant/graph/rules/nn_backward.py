@@ -8,7 +8,9 @@ from typing import Any
 from pliant.graph.rules.nn import WHOLE_FLOATS, plain_floats, suggests_channels_last
 from pliant.graph.rules.shape import channels_last_strides, new, same, strided
 from pliant.graph.rules.table import rule
+from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
+from pliant.symbolic import ops
 
 
 def plain(*tensors: Any) -> bool:
@@ -66,11 +68,16 @@ def pool_backward(trace: Any, grad: TracedTensor, x: TracedTensor, *args: Any, *
     return new(trace, x.sizes, x.dtype, x.device) if plain(grad, x) else NotImplemented
 
 
+def known(trace: Any, m: Any, n: Any) -> bool:
+    """Whether two sizes are known to be the same."""
+    return same(m, n) or bool(trace.scope.known_true(ops.eq(expr_of(m, trace.scope), expr_of(n, trace.scope))))
+
+
 @rule("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward")
 def loss_backward(trace: Any, grad: TracedTensor, x: TracedTensor, target: TracedTensor, *args: Any) -> Any:
     """PyTorch's own, written with operators, divides by the number of elements, which may be none."""
-    alike = len(x.sizes) == len(target.sizes) and all(map(same, x.sizes, target.sizes))
-    empty = grad.dtype is x.dtype is target.dtype and any([type(n) is int and n == 0 for n in x.sizes])
+    alike = len(x.sizes) == len(target.sizes) and all([known(trace, m, n) for m, n in zip(x.sizes, target.sizes)])
+    empty = grad.dtype is x.dtype is target.dtype and any([known(trace, n, 0) for n in x.sizes])
     return new(trace, x.sizes, x.dtype, x.device) if alike and (empty or plain(grad, x, target)) else NotImplemented
 
 

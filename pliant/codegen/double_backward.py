@@ -249,6 +249,9 @@ class Twice:
         if slots is None:
             raise RuntimeError(FREED)
         assert self.backward is not None
+        if torch._C._is_torch_function_enabled() and any([g is not None and type(g) is not torch.Tensor for g in grads]):
+            with torch._C.DisableTorchFunctionSubclass():  # the engine asks no class of tensors
+                return (self if is_grad_enabled() else self.backward)(ctx, *grads)
         odd = any(g is not None and (is_wrapped(g) or is_legacy(g)) for g in grads)
         given = samples(grads) if odd and (self.refusal or not is_grad_enabled()) else None
         if given is not None:

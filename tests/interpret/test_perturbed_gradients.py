@@ -1,0 +1,105 @@
+"""What perturbations found in gradients that are worked out inside compiled code, or behind it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.helpers import compiled
+from tests.programs.registry import t
+
+
+class Marked(torch.Tensor):
+    """A class with nothing of its own."""
+
+
+class Told(torch.Tensor):
+    """Writes down what it is told."""
+
+    calls: list = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.calls.append(getattr(func, "__name__", str(func)))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def shown(value):
+    return [(type(v), v.tolist(), v.stride(), v.requires_grad) if isinstance(v, torch.Tensor) else v for v in value]
+
+
+# -- the class of what backward() leaves -----------------------------------------------------------------------------------------
+def of_a_parameter(x):
+    p = torch.nn.Parameter(torch.ones(4))
+    (x.detach() * p).sum().backward()
+    with torch.no_grad():
+        p -= 0.1 * p.grad
+    return p.detach().clone(), p.grad
+
+
+def of_the_argument(x):
+    x = x.detach().requires_grad_()
+    (x * x).sum().backward()
+    return x.grad, x.grad * 2
+
+
+def of_an_argument_itself(x):
+    (x * 3).sum().backward()
+    g = x.grad
+    x.grad = None
+    return (g,)
+
+
+def of_both(x):
+    w = torch.arange(4.0).requires_grad_()
+    torch.autograd.backward((w * x.detach()).sum())
+    torch.autograd.backward([(w + x.detach()).sum()])
+    return (w.grad,)
+
+
+def with_a_seed(x):
+    w = torch.arange(4.0).requires_grad_()
+    (w * 2).backward(x.detach()[0])
+    return (w.grad,)
+
+
+def asked_for(x):
+    w = torch.arange(4.0).requires_grad_()
+    return torch.autograd.grad((w * x.detach()).sum(), w)
+
+
+def as_a_result(x):
+    w = torch.arange(4.0).requires_grad_()
+    y = w * x.detach()
+    y.sum().backward()
+    return y.detach(), w.grad, w.grad + y.detach()
+
+
+@pytest.mark.parametrize("cls", [torch.Tensor, Marked, Told])
+@pytest.mark.parametrize("fn", [of_a_parameter, of_the_argument, of_an_argument_itself, of_both, with_a_seed, asked_for, as_a_result])
+def test_gradients_are_plain_whatever_the_class_of_the_operands(fn, cls):
+    run = compiled(fn)
+    for n in (3, 5):
+        x, y = (t(n, 4).as_subclass(cls).requires_grad_() for _ in range(2))
+        Told.calls.clear()
+        want, told = shown(fn(x)), list(Told.calls)
+        Told.calls.clear()
+        assert shown(run(y)) == want
+        assert Told.calls == told
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("fn", [lambda x: x * x, lambda x: x + 1, lambda x: (x * 2).t()], ids=["product", "sum", "transposed"])
+def test_the_backward_part_asks_no_class_of_the_gradients_that_it_is_given(fn, create_graph):
+    """They were of the seed's class, whose function was told of the compiled region's operations."""
+    run = compiled(fn)
+    for cls in (torch.Tensor, Marked, Told):
+        found = []
+        for f in (fn, run):
+            x = t(3, 4).requires_grad_()
+            y, seed = f(x), (fn(t(3, 4)) + 1).as_subclass(cls)
+            Told.calls.clear()
+            torch.autograd.backward(y, seed, create_graph=create_graph)
+            found.append((shown((x.grad,)), list(Told.calls), x.grad.data_ptr() == seed.data_ptr()))
+            x.grad = None
+        assert found[1] == found[0]

@@ -43,6 +43,7 @@ MAKE: Any = Tensor._make_wrapper_subclass
 NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 NO_FUNCTION = torch._C._disabled_torch_function_impl
 PLAIN_FUNCTION = Tensor.__dict__["__torch_function__"].__func__
+MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)  # they ask no class, and make plain tensors
 BUILT_IN = (Tensor, torch.nn.Parameter, torch.nn.Buffer, TracedTensor)
 
 
@@ -572,8 +573,7 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
     """A torch function of tensors of subclasses. `record`: how one of plain tensors is captured."""
     if vm.world.in_transform and not all([type(t) is TracedTensor and (is_stand(t) or jagged.is_jagged(t.pytype)) for t in tensors]):
         raise Break("PL0030", "a function transform of tensors of a subclass: which of them keep their class, C++ decides", clean=True)
-    enabled = torch._C._is_torch_function_enabled()
-    order = in_order(tensors) if enabled and fn is not torch.tensor else []  # which asks no class
+    order = in_order(tensors) if torch._C._is_torch_function_enabled() and fn not in MAKERS else []
     if any([jagged.is_jagged(class_of(t)) for t in tensors]):
         return native_code(fn, args, kwargs)
     if under_modes or any([overrides(cls) for cls in order]):

@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 
 from pliant.graph.originals import torch
 from pliant.graph.schema import written
-from pliant.graph.traced import TRANSFORMS, TracedTensor
+from pliant.graph.traced import TRANSFORMS, TracedTensor, tensors_of
 from pliant.interpret import globalstate, in_torch, process_state
 from pliant.interpret.binding import in_closure
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, call, graph_call, inline
@@ -198,6 +198,8 @@ def spelled(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 @lookaside(torch.func.linearize)
 def l_linearize(args: tuple, kw: dict) -> Any:
+    if vm.world.has_subclasses:
+        raise Break("PL0030", "linearize of tensors of a subclass, which PyTorch makes a graph for", clean=True)
     return inline(in_torch.linearize, args, kw)
 
 
@@ -249,12 +251,16 @@ def functionalized(fn: FunctionType, args: tuple, kw: dict) -> Any:
         raise Break("PL0030", "functionalize in a transform, or for a backend that is not pliant's own", clean=True)
     if any([isinstance(t, torch.Tensor) and type(t) is not TracedTensor for t in pytree.tree_leaves((args, kw))]):
         raise Break("PL0030", "functionalize of tensors that graphs do not take", clean=True)
+    if vm.world.has_subclasses or any([type(n) is int and n == 0 for t in tensors_of([args, kw]) for n in t.sizes]):
+        raise Break("PL0030", "functionalize where there are tensors of a subclass, or without elements", clean=True)
     func, trace = in_closure(fn, "func"), vm.trace
     n, begin = len(trace.ops), trace.next_vid
     out = call(func, args, kw)
     given = [t for t in pytree.tree_leaves((args, kw)) if type(t) is TracedTensor]
     found = [t for t in pytree.tree_leaves(out) if type(t) is TracedTensor and not any([t is g for g in given])]
     memory = {t.storage_id for t in found}
+    if vm.world.has_subclasses:
+        raise Break("PL0030", "functionalize of a function that meets tensors of a subclass")
     if len(memory) != len(found) or any([m < begin for m in memory]):
         raise Break("PL0030", "functionalize of a function that gives back memory which something else has, too")
     if any([t.storage_id < begin for op in trace.ops[n:] for t in written(op)]):

@@ -103,3 +103,33 @@ def test_the_backward_part_asks_no_class_of_the_gradients_that_it_is_given(fn, c
             found.append((shown((x.grad,)), list(Told.calls), x.grad.data_ptr() == seed.data_ptr()))
             x.grad = None
         assert found[1] == found[0]
+
+
+def linearized_outside(x, y):
+    out, forward = torch.func.linearize(lambda v: v * 2 + v * v, x)
+    return out, forward(y), forward(x)
+
+
+OF_CLASSES = {
+    "as_tensor": lambda x: (torch.as_tensor(x, dtype=torch.float64), torch.as_tensor(x) is x),
+    "asarray": lambda x: (torch.asarray(x, dtype=torch.float64), torch.asarray(x, copy=True), torch.asarray(x) is x),
+    "functionalized": lambda x: (torch.func.functionalize(lambda v: v.clone().add_(1))(x),),
+    "functionalized without elements": lambda x: (torch.func.functionalize(lambda v: v.clone().add_(1))(x[:, :0]),),
+    "functionalized, met inside": lambda x: (torch.func.functionalize(lambda v: v * x)(torch.ones(4)),),
+    "linearized": lambda x: linearized_outside(x, t(3, 4)),
+    "linearized, along": lambda x: linearized_outside(t(3, 4), x),
+}
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_what_makes_plain_tensors_of_those_of_a_class(name):
+    run = compiled(OF_CLASSES[name])
+    for cls in (torch.Tensor, Marked, Told):
+        found = []
+        for f in (OF_CLASSES[name], run):
+            Told.calls.clear()
+            try:
+                found.append((shown(f(t(3, 4).as_subclass(cls))), list(Told.calls)))
+            except TypeError as e:  # PyTorch's linearize, of a class
+                found.append(str(e)[:60])
+        assert found[1] == found[0]

@@ -133,3 +133,33 @@ def test_what_makes_plain_tensors_of_those_of_a_class(name):
             except TypeError as e:  # PyTorch's linearize, of a class
                 found.append(str(e)[:60])
         assert found[1] == found[0]
+
+
+class Pruned(torch.nn.Module):
+    """The weight that it computes with is a result of the region, too: its result comes from another one."""
+
+    def __init__(self, place):
+        super().__init__()
+        self.w, self.mask, self.place = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4)), torch.ones(3, 4), place
+        if place == "hook":
+            self.register_forward_pre_hook(lambda m, args: setattr(m, "weight", m.w * m.mask))
+
+    def forward(self, x):
+        if self.place == "inside":
+            self.weight = self.w * self.mask
+        weight = self.w * 2 if self.place == "result" else self.weight
+        y = torch.nn.functional.linear(x, weight)
+        return (y, weight) if self.place == "result" else y
+
+
+@pytest.mark.parametrize("place", ["hook", "inside", "result"])
+def test_backward_hooks_of_modules_whose_results_come_from_others(place):
+    found = []
+    for wrap in (lambda m: m, compiled):
+        m, x = Pruned(place), t(2, 4).requires_grad_()
+        m.register_full_backward_hook(lambda m, gi, go: tuple(None if g is None else g * 2 for g in gi))
+        out = wrap(m)(x)
+        y, weight = (out if place == "result" else (out, m.weight))
+        y.sum().backward(retain_graph=True)
+        found.append((x.grad, m.w.grad, *torch.autograd.grad(y.sum(), weight, allow_unused=True)))
+    assert shown(found[1]) == shown(found[0])

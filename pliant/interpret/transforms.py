@@ -166,14 +166,6 @@ IN_INFERENCE = "a function transform that records gradients, in inference mode"
 AUTOGRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
 
 
-def alike_for_all() -> bool:
-    """Whether the one level is a `vmap` that draws the same random numbers for each slice."""
-    stack = list(C.get_interpreter_stack() or ())
-    if len(stack) != 1 or stack[0].key() != C.TransformType.Vmap:
-        return False
-    return bool(C.CVmapInterpreterPtr(stack[0]).randomness() == C.RandomnessType.Same)
-
-
 # -- functions whose C++ code asks for numbers that wrappers of stand-ins have not got -------------------------------------
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     if not training or p == 0 or input.numel() == 0:
@@ -181,8 +173,8 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     if p == 1:
         noise = torch.zeros_like(input)
     else:
-        made = torch.empty(input.shape, dtype=input.dtype, device=input.device) if alike_for_all() else torch.empty_like(input)
-        noise = made.bernoulli_(1 - p).div_(1 - p)
+        made = torch.empty((), dtype=input.dtype, device=input.device).expand(input.shape)  # as PyTorch does: not laid out like `input`
+        noise = made.bernoulli(1 - p).div_(1 - p)
     return input.mul_(noise) if inplace else input * noise
 
 

@@ -278,8 +278,8 @@ def l_length_hint(args: tuple, kw: dict) -> Any:
 
 @lookaside(bool)
 def l_bool(args: tuple, kw: dict) -> Any:
-    whole = whole_loops() and not vm.asking
-    if whole and args and type(args[0]) is TracedTensor and all([type(n) is int and n == 1 for n in args[0].sizes]):
+    whole = whole_loops() and not vm.asking and args and type(args[0]) is TracedTensor and tensors.replaced(args[0], "__bool__") is None
+    if whole and all([type(n) is int and n == 1 for n in args[0].sizes]):
         number = graph_call(torch.Tensor.item, (args[0],), {})  # what branches on it may be the test of a loop
         return number if args[0].dtype is torch.bool else compare(operator.ne, number, 0)
     return truth(args[0]) if args else False

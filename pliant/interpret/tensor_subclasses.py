@@ -22,7 +22,6 @@ from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.errors import Tripwire
 from pliant.graph.originals import ORIGINAL, gradients, torch
-from pliant.graph.schema import argument, op_info
 from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, tensors_of
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
@@ -35,6 +34,7 @@ from pliant.interpret.gate import captured_call, to_graph
 from pliant.interpret.slots import BINARY_METHODS
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.tensor_inputs import StrideIs, is_leaf
+from pliant.interpret.told_of_methods import refuse_replaced
 from pliant.interpret.types.row import row
 from pliant.interpret.wrappers import Made, is_stand, is_wrapped, on_wrappers, shown, stand_for, wrapper_of
 
@@ -331,7 +331,10 @@ def method(t: Any, fn: Any, name: str, args: tuple, kwargs: dict) -> Any:
     if is_wrapped(t):
         if name in OF_OTHERS:
             raise Break("PL0012", f"Tensor.{name} of a wrapper", clean=True)
-    elif not overrides(t.pytype) or not torch._C._is_torch_function_enabled():
+    elif not torch._C._is_torch_function_enabled():
+        return UNSET
+    elif not overrides(t.pytype):
+        refuse_replaced(name)
         return UNSET
     return graph_call(fn, (t, *args), kwargs, name)
 
@@ -578,8 +581,9 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
         return native_code(fn, args, kwargs)
     if under_modes or any([overrides(cls) for cls in order]):
         return told(fn, args, kwargs)
-    trace = vm.trace
-    before = trace.next_vid
+    if order:
+        refuse_replaced(fn.__name__ if type(fn) in (types.MethodDescriptorType, types.WrapperDescriptorType) else "")
+    before = vm.trace.next_vid
     if any([type(t) is TracedTensor and is_wrapped(t) for t in tensors]):
         out = on_parts(fn, args, kwargs)
     else:
@@ -703,7 +707,10 @@ def answers_for_subclasses(fn: Any) -> None:
     def has(args: tuple, kw: dict) -> Any:
         if not vm.world.has_subclasses or not among(list(args), []):
             return native(fn, args, kw)
-        return torch._C._is_torch_function_enabled() and bool(in_order(among(list(args), [])))
+        order = in_order(among(list(args), [])) if torch._C._is_torch_function_enabled() else []
+        if order:
+            refuse_replaced("")
+        return bool(order)
 
     LOOKASIDES[fn] = has
 
@@ -781,20 +788,6 @@ def seen(v: Any) -> Any:
     if type(v) is tuple and v and all([isinstance(x, type) for x in v]):
         return tuple([x for x in v if x is not TracedTensor])
     return swapped(v, lambda x: shown(from_probe(x)))
-
-
-# -- PyTorch's helpers -------------------------------------------------------------------------------------------------------
-@lookaside(python_dispatch.return_and_correct_aliasing)
-def l_aliasing(args: tuple, kw: dict) -> Any:
-    """What an operator that writes returns is what it was given. (That memory of views is shared, the parts know.)"""
-    func, given, named, out = (*args, *kw.values())[:4]
-    info = op_info(func)
-    if info.inplace_view:
-        raise Break("PL0011", f"{func} of a wrapper, which changes its sizes in place")
-    wanted = [argument(info, given, named, alias[0]) if alias is not None and alias[1] else UNSET for alias in info.returns]
-    if not any([x is not UNSET for x in wanted]):
-        return out
-    return wanted[0] if len(wanted) == 1 else type(out)(wanted)
 
 
 vm.subclass_method = method

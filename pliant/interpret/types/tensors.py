@@ -22,6 +22,7 @@ from pliant.interpret.gate import KEYED, captured_call
 from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS, as_length
 from pliant.interpret.state import Break, vm
+from pliant.interpret.told_of_methods import refuse_replaced
 from pliant.interpret.types.row import row
 from pliant.interpret.world import TENSOR_TYPES, World
 from pliant.interpret.wrappers import is_stand
@@ -67,6 +68,8 @@ def seen_type(t: Any) -> type:
 
 
 def truth(t: Any) -> bool:
+    if replaced(t, "__bool__") is not None:
+        raise Break("PL0001", "a branch on a tensor, of which the __bool__ was replaced", clean=True)
     if is_stand(t):
         raise Break("PL0001", "a branch on the value of a tensor inside a function transform", clean=True)
     one = all([type(n) is int and n == 1 for n in t.sizes])
@@ -85,6 +88,7 @@ def length(t: Any) -> Any:
     if own is not None:
         return interp(own, (t,), {})
     if of_class(t):
+        refuse_replaced("__len__")
         said = tensor_subclasses.length(t)
         if said is not UNSET:
             return said
@@ -145,6 +149,8 @@ def contains(t: Any, x: Any) -> Any:
 
 def number(t: Any, kind: type) -> Any:
     """`int(t)`, `float(t)`: a number known when the graph runs."""
+    if replaced(t, f"__{kind.__name__}__") is not None:
+        raise Break("PL0011", f"{kind.__name__}() of a tensor, whose method for it was replaced", clean=True)
     if t.dim() and math.prod(t.sizes) != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")
     v = item(t)

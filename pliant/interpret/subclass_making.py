@@ -1,4 +1,4 @@
-"""How programs make tensors of subclasses that hold their data themselves, switch `__torch_function__` off, and what helps with wrappers."""
+"""How programs make tensors of subclasses that hold their data themselves, switch `__torch_function__` off; helpers for wrappers."""
 
 from __future__ import annotations
 

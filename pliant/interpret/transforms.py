@@ -190,8 +190,8 @@ def spelled(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 @lookaside(torch.func.linearize)
 def l_linearize(args: tuple, kw: dict) -> Any:
-    if vm.world.has_subclasses:
-        raise Break("PL0030", "linearize of tensors of a subclass, which PyTorch makes a graph for", clean=True)
+    if vm.world.has_subclasses or any([not t.dense and 0 in t.stride() for t in tensors_of([args, kw])]):
+        raise Break("PL0030", "linearize of tensors of a subclass, or that overlap: PyTorch makes a graph for them", clean=True)
     return inline(in_torch.linearize, args, kw)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import weakref
+
 import pytest
 import torch
 
-from tests.helpers import compiled
+from tests.helpers import compiled, pliant
 from tests.programs.registry import t
 
 
@@ -163,3 +166,38 @@ def test_backward_hooks_of_modules_whose_results_come_from_others(place):
         y.sum().backward(retain_graph=True)
         found.append((x.grad, m.w.grad, *torch.autograd.grad(y.sum(), weight, allow_unused=True)))
     assert shown(found[1]) == shown(found[0])
+
+
+def outcome(fn, *args):
+    try:
+        return shown((fn(*args),))
+    except RuntimeError as e:
+        return str(e)
+
+
+def test_linearize_refuses_what_overlaps():
+    """PyTorch writes to memory that is laid out like the tangent."""
+    fn = lambda x, y: torch.func.linearize(lambda v: v * v, x)[1](y)  # noqa: E731
+    run = compiled(fn)
+    for x in (t(3, 4), t(3, 1).expand(3, 4)):
+        for y in (t(3, 4), t(3, 1).expand(3, 4)):
+            assert outcome(run, x, y) == outcome(fn, x, y)
+
+
+# -- weak references ---------------------------------------------------------------------------------------------------------------
+def let_go(x):
+    y = x * 2
+    z = y.exp()
+    r = weakref.ref(y)
+    there = r() is not None
+    del y
+    return there, r() is None, z
+
+
+def test_weak_references_to_tensors_with_gradients_that_are_gone():
+    """The region's nodes held what eager's do not: the frame is left to CPython, which strict mode reports."""
+    for strict in (False, True):
+        run = pliant.compile(let_go, strict=strict)
+        assert run(t(3))[:2] == let_go(t(3))[:2] == (True, True)
+        with pytest.raises(pliant.errors.InternalError) if strict else contextlib.nullcontext():
+            assert run(t(3).requires_grad_())[:2] == (True, True)

@@ -781,3 +781,13 @@ def test_dropout_in_vmap_draws_by_slices_however_the_tensor_lies(randomness):
             torch.manual_seed(0)
             got = run(x)
             assert got.tolist() == want.tolist() and got.stride() == want.stride()
+
+
+@pytest.mark.parametrize("fn", [lambda x: x.T, lambda x: x.mT, lambda x: x.view_as(x), lambda x: x.t(), lambda x: (x * 2).T])
+def test_views_in_inference_mode_keep_that_they_require_gradients(fn):
+    run = compiled(fn)
+    for n in (3, 4):
+        x = t(n, 4).requires_grad_()
+        with torch.inference_mode():
+            got, want = run(x), fn(x)
+            assert (got.requires_grad, got.is_inference(), got.is_leaf) == (want.requires_grad, want.is_inference(), want.is_leaf)

@@ -37,7 +37,7 @@ def checked(cls: Any, data: Any) -> None:
 def of_class(cls: Any, data: Any, keeps_history: bool) -> Any:
     """The same memory as a tensor of `cls`."""
     checked(cls, data)
-    with torch._C.DisableTorchFunctionSubclass():
+    with torch._C.DisableTorchFunction():  # no mode is told of it either
         y = graph_call(ALIAS, (data,), {}) if keeps_history else graph_call(Tensor.detach, (data,), {}, "detach")
     y.pytype = cls
     vm.world.has_subclasses = vm.world.has_subclasses or cls is not Tensor

@@ -765,7 +765,8 @@ def of_class(out: Any, cls: type, before: int) -> Any:
         if is_wrapped(out) or wraps(cls):
             raise Break("PL0011", f"a plain result of operators of {cls.__name__}, which is made one of that class", clean=True)
         if out.vid < before or out.source is not None:
-            out = graph_call(ALIAS, (out,), {})
+            with torch._C.DisableTorchFunction():
+                out = graph_call(ALIAS, (out,), {})
         out.pytype = cls
         vm.world.has_subclasses = True
         return out

@@ -622,3 +622,21 @@ def test_one_hot_under_another_default_device():
     run = compiled(lambda x: torch.nn.functional.one_hot(x, 4))
     with torch.device("meta"):
         assert run(torch.arange(3, device="cpu")).device.type == "cpu"
+
+
+class Fields(dict):
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@pytest.mark.parametrize("fn", [lambda x: (hasattr(Fields(u=1), "q"), x), lambda x: (getattr(Fields(u=1), "q", 5), x)])
+def test_dicts_made_inside_whose_class_comes_to_have_what_is_missing(monkeypatch, fn):
+    run = compiled(fn)
+    assert run(t(3))[0] == fn(t(3))[0]
+    with monkeypatch.context() as m:
+        m.setattr(Fields, "__missing__", lambda self, key: 7, raising=False)
+        assert run(t(3))[0] == fn(t(3))[0]
+    assert run(t(3))[0] == fn(t(3))[0]

@@ -511,7 +511,8 @@ def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
         if globalstate.heard() and type(TORCHS.get(name)) is types.MethodDescriptorType and name not in OF_CLASSES:
             if name in EFFECTS:
                 raise Break("PL0012", f"Tensor.{name}(), of which a mode is told", clean=True)
-            return captured_call(TORCHS[name], (owner, *args), kwargs)  # C++ tells it
+            told = captured_call if owner.pytype in TENSOR_TYPES else graph_call
+            return told(TORCHS[name], (owner, *args), kwargs)  # C++ tells it
         if vm.frame is not None:
             vm.frame.tail = False
         return m(owner, args, kwargs)

@@ -103,7 +103,7 @@ def length_told(t: Any) -> Any:
         raise Break("PL0011", "the length of a tensor of a class of its own, or of which several modes are told", clean=True)
     if vm.world.entry_state["function modes"] or vm.world.source_of(globalstate.function_modes()[-1]) is not None:
         raise Break("PL0011", "the length of a tensor, of which a mode from outside is told", clean=True)
-    told = (torch.Tensor,) if t.pytype is torch.Tensor else ()  # not of a parameter
+    told = (torch.Tensor,) if t.pytype is torch.Tensor and torch._C._is_torch_function_enabled() else ()  # not of a parameter
     n = tell_mode(torch.Tensor.__len__, told, (t,))
     if type(n) is not int and type(n) is not torch.SymInt:
         raise Break("PL0011", "the length of a tensor, for which a mode has another answer than an int")
@@ -293,6 +293,8 @@ def getattr_(t: Any, name: str) -> Any:
         return t.pytype
     raw = lookup(torch.Tensor, name)
     if type(raw) is types.GetSetDescriptorType and globalstate.heard():
+        if of_class(t):
+            return tensor_subclasses.told(getattr, (t, name), {})
         return captured_call(raw.__get__, (t,), {})
     if raw is not TORCHS.get(name, UNSET) and (t.pytype in TENSOR_TYPES or lookup(t.pytype, name) is raw):
         return replacement(t, name, raw) if vm.frame.globals is not in_torch.__dict__ else getattr(ORIGINAL, name).__get__(t)

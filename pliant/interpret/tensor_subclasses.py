@@ -782,6 +782,11 @@ def in_frame(fn: Any, args: list) -> list | None:
         return None
     told: dict[type, None] = {}
     swapped(list(args[3:]), lambda x: told.setdefault(from_probe(x).pytype) if type(x) is Probe else x)
+    if fn.__name__ == "__torch_function__" and type(args[2]) is tuple and TracedTensor in args[2]:  # methods tell of plain tensors, too
+        plain = dict.fromkeys([x.pytype for x in tensors_of(args[3:])])
+        if len(plain) != 1:
+            raise Break("PL0011", "a mode is told of tensors of several classes")
+        args = [*args[:2], tuple([*plain, *[c for c in args[2] if c is not TracedTensor]]), *args[3:]]
     return [tuple(told) if len(told) == 1 and type(a) is tuple and len(a) == 1 and a[0] is Probe else seen(a) for a in args]
 
 

@@ -8,6 +8,7 @@ import functools
 import inspect
 import operator
 import types
+import typing
 import warnings
 
 import numpy as np
@@ -640,3 +641,33 @@ def test_dicts_made_inside_whose_class_comes_to_have_what_is_missing(monkeypatch
         m.setattr(Fields, "__missing__", lambda self, key: 7, raising=False)
         assert run(t(3))[0] == fn(t(3))[0]
     assert run(t(3))[0] == fn(t(3))[0]
+
+
+Held = typing.TypeVar("Held")
+
+
+class Boxed(typing.Generic[Held]):
+    def __init__(self, v):
+        self.v = v
+
+
+class BoxedInC:
+    __class_getitem__ = classmethod(types.GenericAlias)
+
+    def __init__(self, v):
+        self.v = v
+
+
+ALIAS = Boxed[int]
+
+
+@pytest.mark.parametrize("fn", [lambda x: Boxed[int](x).v, lambda x: ALIAS(x).v, lambda x: BoxedInC[int](x).v,
+    lambda x: Boxed.__class_getitem__(int)(x).v])
+def test_classes_that_are_called_through_an_alias(monkeypatch, fn):
+    run = compiled(fn)
+    assert run(t(3)).tolist() == fn(t(3)).tolist()
+    for cls in (Boxed, BoxedInC):
+        with monkeypatch.context() as m:
+            m.setattr(cls, "__init__", lambda self, v: setattr(self, "v", v * 5))
+            assert run(t(3)).tolist() == fn(t(3)).tolist()
+    assert run(t(3)).tolist() == fn(t(3)).tolist()

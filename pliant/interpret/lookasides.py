@@ -22,6 +22,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_text import CONVERSIONS, formatted, needed
+from pliant.interpret.names_told import guard_name
 from pliant.interpret.opaque import Opaque, opaque_use
 from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell, super_operands
 from pliant.interpret.slots import (
@@ -609,6 +610,8 @@ def text(fn: Any) -> Callable:
         process_state.digits(*args[:1])
         for name in TEXTS[fn] if args and ROWS.get(type(args[0])) is None else ():
             lookup(type(args[0]), name)
+        if args and isinstance(args[0], BaseException) and fn is not str:
+            guard_name(type(args[0]))  # which the text begins with
         if fn is str and len(args) + len(kw) > 1:
             process_state.codec(*args[1:], **{k: v for k, v in kw.items() if k != "object"})
         if fn is format and len(args) > 1 and type(args[1]) is str and args[1].endswith("n"):

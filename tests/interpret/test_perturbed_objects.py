@@ -7,6 +7,7 @@ import enum
 import functools
 import inspect
 import operator
+import sys
 import types
 import typing
 import warnings
@@ -671,3 +672,38 @@ def test_classes_that_are_called_through_an_alias(monkeypatch, fn):
             m.setattr(cls, "__init__", lambda self, v: setattr(self, "v", v * 5))
             assert run(t(3)).tolist() == fn(t(3)).tolist()
     assert run(t(3)).tolist() == fn(t(3)).tolist()
+
+
+COUNTED = {"n": 1}
+
+
+class Telling(Exception):
+    if sys.version_info < (3, 13):
+
+        @classmethod
+        @property
+        def count(cls):
+            return COUNTED["n"], cls.__name__
+    else:
+        count = None
+
+
+def raised(x):
+    try:
+        raise Telling(3)
+    except Telling as e:
+        return repr(e), f"{e!r}", x
+
+
+@pytest.mark.parametrize("fn", [lambda x: (Telling.count, x), lambda x: (Telling().count, x), raised, lambda x: (repr(Telling(1)), x)])
+def test_names_of_classes_and_properties_of_classes(monkeypatch, fn):
+    """A property under a class method ran without a guard, and so did what C writes of an exception."""
+    run = compiled(fn)
+    assert run(t(3))[:-1] == fn(t(3))[:-1]
+    Telling.__name__ = "Other"
+    try:
+        assert run(t(3))[:-1] == fn(t(3))[:-1]
+    finally:
+        Telling.__name__ = "Telling"
+    monkeypatch.setitem(COUNTED, "n", 2)
+    assert run(t(3))[:-1] == fn(t(3))[:-1]

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, ways_out
-from pliant.codegen.batched_gradients import is_legacy, is_wrapped
+from pliant.codegen.batched_gradients import ASKED
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
 from pliant.codegen.recipe_source import Repeated
@@ -224,9 +224,10 @@ class AutogradRegion:
             lines = []
             if twice is not None:
                 w.globals.update(_grad_on=is_grad_enabled, _twice=twice, _partial=functools.partial(self.run_partial, share))
-                w.globals.update(_wrapped=is_wrapped, _batched=is_legacy)
+                w.globals.update(ASKED)
                 arriving = [f"g{i}" for i, h in enumerate(self.plan.heads) if h.vid in arrives]
-                odd = " or ".join(f"({g} is not None and (_wrapped({g}) or _batched({g})))" for g in arriving)
+                kinds = "(type({0}) is not _Tensor and _told() or _wrapped({0}) or _batched({0}))"
+                odd = " or ".join(f"({g} is not None and {kinds.format(g)})" for g in arriving)
                 lines.append(f"if _grad_on() or {odd}: return _twice(ctx, {', '.join(params)})")
                 missing = " or ".join(f"g{i} is None" for i, h in enumerate(self.plan.heads) if h.vid in arrives)
                 told = tuple_text(list(map(str, self.shared_by_result())))

@@ -15,6 +15,11 @@ is_wrapped: Callable[[Any], bool] = C.is_functorch_wrapped_tensor
 is_legacy: Callable[[Any], bool] = C.is_legacy_batchedtensor
 """What the older of PyTorch's two `vmap` wraps tensors with, which the autograd engine uses."""
 
+told: Callable[[], bool] = torch._C._is_torch_function_enabled
+"""Whether classes of tensors are told of torch functions."""
+ASKED = {"_wrapped": is_wrapped, "_batched": is_legacy, "_Tensor": torch.Tensor, "_told": told}
+"""What every backward part asks of the gradients that it is given (`Twice` has the odd ones)."""
+
 
 class Samples(NamedTuple):
     """Gradients without their wrappers: each is a tensor whose first dim is the batch (`mapped`), or the same for all samples."""

@@ -13,7 +13,7 @@ from pliant.codegen.autograd_region import Planned
 from pliant.codegen.effects import cannot_repeat, draws
 from pliant.codegen.failures import DRAWN, NEVER, Places, drawn_from, remember, states
 from pliant.errors import InternalError
-from pliant.graph.traced import NoBackward, TracedTensor, Untraceable
+from pliant.graph.traced import PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
 from pliant.lower.restriding import as_views
 from pliant.lower.sections import Section, is_number, sections
@@ -45,6 +45,8 @@ class Region:
             found = sections(trace, inputs, self.flat)
             self.planned = [Planned(trace, s.inputs, s.outputs, f"{name}_part{k}", s) for k, s in enumerate(found)]
             self.sections = found
+        if self.sections and trace.modules_hooked:  # the hook in front is of another section than the one behind, which it hears of
+            raise Reconsider(name, "a backward hook of a module, and a result that comes from another one", PYTHON_BACKWARD)
         if not self.sections:
             self.whole()
 

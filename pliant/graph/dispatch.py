@@ -6,6 +6,7 @@ the operator's own C++ decomposition, and last PyTorch's meta kernels on twins w
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 from typing import Any
@@ -66,7 +67,9 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
             return out
     info = op_info(func)
     if info.composite:
-        with trace.mode:
+        # (views keep that they require gradients there)
+        views = torch._C._SetExcludeDispatchKeyGuard(VIEWS, False) if trace.inference else contextlib.nullcontext()
+        with trace.mode, views:
             return func._op_dk(torch.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
     if info.custom:
         fake = custom_ops.fake_kernel(func)
@@ -84,6 +87,7 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     return out
 
 
+VIEWS = torch._C.DispatchKey.ADInplaceOrView
 MUL = torch.ops.aten.mul.Tensor
 ZEROS = torch.ops.aten.zeros.default
 ZERO_RULES = {torch.ops.aten.mul.Tensor: (0, 1), torch.ops.aten.div.Tensor: (0,)}

@@ -343,6 +343,8 @@ STORED = {types.GetSetDescriptorType, types.MemberDescriptorType}
 def bind_class(func: Any, cls: type) -> Any:
     if type(func) is FunctionType:
         return MethodType(func, cls)
+    if type(func) is property and func.fget is not None and sys.version_info < (3, 13):
+        return vm.call(func.fget, (cls,), {})
     return classmethod(func).__get__(None, cls)  # up to 3.12 it asks a descriptor
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from pliant import native as engine
-from pliant.graph.originals import operator
+from pliant.graph.originals import ORIGINAL, operator
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.guards import source as S
@@ -508,11 +508,14 @@ def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
         own = vm.subclass_method(owner, TORCHS.get(name), name, args, kwargs)
         if own is not UNSET:
             return own
+    if name.startswith("__") and lookup(torch.Tensor, name) is not getattr(ORIGINAL, name, UNSET):
+        raise Break("PL0011", f"PyTorch's own {name!r} of tensors, which was replaced", clean=True)
     if m is not None:
         if globalstate.heard() and type(TORCHS.get(name)) is types.MethodDescriptorType and name not in OF_CLASSES:
             if name in EFFECTS:
                 raise Break("PL0012", f"Tensor.{name}(), of which a mode is told", clean=True)
-            return captured_call(TORCHS[name], (owner, *args), kwargs)  # C++ tells it
+            told = captured_call if owner.pytype in TENSOR_TYPES else graph_call
+            return told(TORCHS[name], (owner, *args), kwargs)  # C++ tells it
         if vm.frame is not None:
             vm.frame.tail = False
         return m(owner, args, kwargs)

@@ -401,8 +401,12 @@ OF_AUTOGRAD = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_
 def l_backward(args: tuple, kw: dict) -> None:
     """`loss.backward()`."""
     values = dict(zip(OF_BACKWARD, args, strict=False)) | kw
-    gradient = values.get("gradient")
-    backward([values.get("self")], None if gradient is None else [gradient], values)
+    gradient, tensor = values.get("gradient"), values.get("self")
+    if type(tensor) is TracedTensor and tensor_subclasses.overrides(tensor.pytype) and torch._C._is_torch_function_enabled():
+        call(torch.overrides.handle_torch_function, (ORIGINAL.backward, (tensor,), tensor),
+            {k: values.get(k, default) for k, default in zip(OF_BACKWARD[1:], (None, None, False, None), strict=True)})
+        return
+    backward([tensor], None if gradient is None else [gradient], values)
 
 
 @lookaside(torch.autograd.backward)
@@ -427,6 +431,9 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     """
     if globalstate.heard():
         raise Break("PL0020", "backward(), of which a mode is told", clean=True)
+    told = [t for t in tensors_of([heads, seeds, values.get("inputs")]) if tensor_subclasses.overrides(t.pytype)]
+    if told and torch._C._is_torch_function_enabled():
+        raise Break("PL0020", "backward() of tensors whose class is told of it", clean=True)
     keep = values.get("retain_graph")
     plain = not values.get("create_graph") and keep in (None, False, True)
     if not plain or "backward" in vm.refused or not all([type(h) is TracedTensor and h.grad_fn is not None for h in heads]):
@@ -456,7 +463,8 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     refuse_freed(nodes)
     given: dict[str, Any] = {} if seeds is None else {"grad_outputs": seeds}
     before = len(vm.trace.ops)
-    grads = graph_call(torch.autograd.grad, (heads, leaves), {**given, "retain_graph": True})
+    with torch._C.DisableTorchFunctionSubclass():  # the engine's gradients are plain, of whatever classes the operands are
+        grads = graph_call(torch.autograd.grad, (heads, leaves), {**given, "retain_graph": True})
     tape.keep_retained()
     made = {o.storage_id for op in vm.trace.ops[before:] for o in op.outs if type(o) is TracedTensor}
     if keep is not True:
@@ -596,7 +604,7 @@ def accumulate(leaf: Any, g: Any, own: bool) -> None:
     overlaps, or is none; into the one that is there."""
     real = vm.world.real.get(id(leaf))
     now = getattr_(leaf, "grad")
-    with gradients(False):
+    with gradients(False), torch._C.DisableTorchFunctionSubclass():
         if now is not None:
             graph_call(ORIGINAL.add_, (now, g), {}, "add_")
             return

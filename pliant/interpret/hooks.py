@@ -156,6 +156,7 @@ policy.register(BackwardHook, policy.INLINE)
 def l_apply_on_tensors(args: tuple, kw: dict) -> Any:
     """Hooks on the nodes that a module's arguments and results go through."""
     allowed("a backward hook of a module")
+    vm.trace.modules_hooked = True
     return inline(in_torch.apply_on_tensors, args, kw)
 
 

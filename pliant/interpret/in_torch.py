@@ -131,6 +131,8 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
     def forward(*tangents: Any) -> Any:
         given, spec = pytree.tree_flatten(tangents)
+        if any(isinstance(t, torch.Tensor) and (type(t) not in (torch.Tensor, torch.nn.Parameter) or 0 in t.stride()) for t in given):
+            return torch.func.linearize(func, *primals)[1](*tangents)  # PyTorch's graph keeps classes, and does not take what overlaps
         if spec != of_primals:
             raise RuntimeError(f"Expected the tangents {spec} to have the same argspec as the primals {of_primals}")
         for i, (t, p) in enumerate(zip(given, wanted)):

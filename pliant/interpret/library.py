@@ -11,6 +11,7 @@ import logging
 import reprlib
 import sys
 import types
+import typing
 from typing import Any
 
 from pliant.bytecode import kinds as K
@@ -217,3 +218,6 @@ def l_is_enabled_for(args: tuple, kw: dict) -> Any:
 for _level in (logging.Logger.getEffectiveLevel, logging.Manager.disable.fget):  # type: ignore[attr-defined]
     policy.register(_level, policy.INLINE)
 policy.register(inspect.getmro, policy.INLINE)
+# What calls of `Boxed[int]`, and of a new type, come to is the program's.
+for _alias in (typing._BaseGenericAlias, typing.NewType):  # type: ignore[attr-defined]
+    policy.register(vars(_alias)["__call__"], policy.INLINE)

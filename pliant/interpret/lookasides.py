@@ -22,6 +22,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_text import CONVERSIONS, formatted, needed
+from pliant.interpret.names_told import guard_name
 from pliant.interpret.opaque import Opaque, opaque_use
 from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell, super_operands
 from pliant.interpret.slots import (
@@ -278,7 +279,8 @@ def l_length_hint(args: tuple, kw: dict) -> Any:
 
 @lookaside(bool)
 def l_bool(args: tuple, kw: dict) -> Any:
-    if not vm.asking and args and type(args[0]) is TracedTensor and all([type(n) is int and n == 1 for n in args[0].sizes]):
+    one = not vm.asking and args and type(args[0]) is TracedTensor and tensors.replaced(args[0], "__bool__") is None
+    if one and all([type(n) is int and n == 1 for n in args[0].sizes]):
         number = graph_call(torch.Tensor.item, (args[0],), {})  # what branches on it may be the test of a loop
         return number if args[0].dtype is torch.bool else compare(operator.ne, number, 0)
     if args and type(args[0]) in (torch.SymInt, torch.SymFloat) and not all([s.backed for s in expr_of(args[0], vm.scope).symbols()]):
@@ -610,6 +612,8 @@ def text(fn: Any) -> Callable:
         process_state.digits(*args[:1])
         for name in TEXTS[fn] if args and ROWS.get(type(args[0])) is None else ():
             lookup(type(args[0]), name)
+        if args and isinstance(args[0], BaseException) and fn is not str:
+            guard_name(type(args[0]))  # which the text begins with
         if fn is str and len(args) + len(kw) > 1:
             process_state.codec(*args[1:], **{k: v for k, v in kw.items() if k != "object"})
         if fn is format and len(args) > 1 and type(args[1]) is str and args[1].endswith("n"):

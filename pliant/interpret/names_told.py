@@ -31,6 +31,12 @@ def relied_on() -> Iterator[Any]:
         yield world.outside[i]
 
 
+def guard_name(cls: type) -> None:
+    """The program sees the name of a class, in a text that C makes."""
+    if cls.__flags__ & HEAPTYPE and id(cls) not in vm.world.own_functions:
+        vm.world.guard(S.const(cls).apply("class__name"), "EQ_MATCH", NAME(cls))
+
+
 def guard_names(e: BaseException) -> None:
     """The program's handler sees `e`: names of classes and functions in its words have to be what they are now."""
     text = "\n".join([a for a in ARGS(e) if type(a) is str])

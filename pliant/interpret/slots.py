@@ -317,7 +317,10 @@ def getitem(o: Any, k: Any) -> Any:
         return native(GETITEM, (o, k), {})
     if opaque(o):
         raise Break("PL0007", f"an item of a {t.__module__}.{t.__qualname__}", clean=True)
-    return native(GETITEM, (o, hashable(k) if issubclass(t, dict) else k), {})
+    if issubclass(t, dict):
+        k = hashable(k)
+        lookup(t, "__missing__")  # which C asks for, where there is no such key: guarded
+    return native(GETITEM, (o, k), {})
 
 
 SEQUENCES = {tuple, list, torch.Size, str, bytes, range}

@@ -1,15 +1,18 @@
-"""How programs make tensors of subclasses that hold their data themselves, and switch `__torch_function__` off."""
+"""How programs make tensors of subclasses that hold their data themselves, switch `__torch_function__` off; helpers for wrappers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch.utils import _python_dispatch as python_dispatch
 
+from pliant.graph.schema import argument, op_info
 from pliant.graph.traced import TracedTensor
 from pliant.graph.wrapped import ALIAS
 from pliant.interpret import globalstate, in_torch
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, call, graph_call
+from pliant.interpret.capture import UNSET
 from pliant.interpret.gradients import switch
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm, whole_loops
@@ -34,7 +37,7 @@ def checked(cls: Any, data: Any) -> None:
 def of_class(cls: Any, data: Any, keeps_history: bool) -> Any:
     """The same memory as a tensor of `cls`."""
     checked(cls, data)
-    with torch._C.DisableTorchFunctionSubclass():
+    with torch._C.DisableTorchFunction():  # no mode is told of it either
         y = graph_call(ALIAS, (data,), {}) if keeps_history else graph_call(Tensor.detach, (data,), {}, "detach")
     y.pytype = cls
     vm.world.has_subclasses = vm.world.has_subclasses or cls is not Tensor
@@ -83,3 +86,15 @@ def l_off(args: tuple, kw: dict) -> Any:
     return call(in_torch.FunctionsOff, (STATES.ALL_DISABLED,), {})
 
 
+# -- PyTorch's helpers -------------------------------------------------------------------------------------------------------
+@lookaside(python_dispatch.return_and_correct_aliasing)
+def l_aliasing(args: tuple, kw: dict) -> Any:
+    """What an operator that writes returns is what it was given. (That memory of views is shared, the parts know.)"""
+    func, given, named, out = (*args, *kw.values())[:4]
+    info = op_info(func)
+    if info.inplace_view:
+        raise Break("PL0011", f"{func} of a wrapper, which changes its sizes in place")
+    wanted = [argument(info, given, named, alias[0]) if alias is not None and alias[1] else UNSET for alias in info.returns]
+    if not any([x is not UNSET for x in wanted]):
+        return out
+    return wanted[0] if len(wanted) == 1 else type(out)(wanted)

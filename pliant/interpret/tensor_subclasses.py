@@ -22,7 +22,6 @@ from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.errors import Tripwire
 from pliant.graph.originals import ORIGINAL, gradients, torch
-from pliant.graph.schema import argument, op_info
 from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, tensors_of
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
@@ -35,6 +34,7 @@ from pliant.interpret.gate import captured_call, to_graph
 from pliant.interpret.slots import BINARY_METHODS
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.tensor_inputs import StrideIs, is_leaf
+from pliant.interpret.told_of_methods import refuse_replaced
 from pliant.interpret.types.row import row
 from pliant.interpret.wrappers import Made, is_stand, is_wrapped, on_wrappers, shown, stand_for, wrapper_of
 
@@ -43,6 +43,7 @@ MAKE: Any = Tensor._make_wrapper_subclass
 NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 NO_FUNCTION = torch._C._disabled_torch_function_impl
 PLAIN_FUNCTION = Tensor.__dict__["__torch_function__"].__func__
+MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)  # they ask no class, and make plain tensors
 BUILT_IN = (Tensor, torch.nn.Parameter, torch.nn.Buffer, TracedTensor)
 
 
@@ -330,7 +331,10 @@ def method(t: Any, fn: Any, name: str, args: tuple, kwargs: dict) -> Any:
     if is_wrapped(t):
         if name in OF_OTHERS:
             raise Break("PL0012", f"Tensor.{name} of a wrapper", clean=True)
-    elif not overrides(t.pytype) or not torch._C._is_torch_function_enabled():
+    elif not torch._C._is_torch_function_enabled():
+        return UNSET
+    elif not overrides(t.pytype):
+        refuse_replaced(name)
         return UNSET
     return graph_call(fn, (t, *args), kwargs, name)
 
@@ -572,14 +576,14 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
     """A torch function of tensors of subclasses. `record`: how one of plain tensors is captured."""
     if vm.world.in_transform and not all([type(t) is TracedTensor and (is_stand(t) or jagged.is_jagged(t.pytype)) for t in tensors]):
         raise Break("PL0030", "a function transform of tensors of a subclass: which of them keep their class, C++ decides", clean=True)
-    enabled = torch._C._is_torch_function_enabled()
-    order = in_order(tensors) if enabled and fn is not torch.tensor else []  # which asks no class
+    order = in_order(tensors) if torch._C._is_torch_function_enabled() and fn not in MAKERS else []
     if any([jagged.is_jagged(class_of(t)) for t in tensors]):
         return native_code(fn, args, kwargs)
     if under_modes or any([overrides(cls) for cls in order]):
         return told(fn, args, kwargs)
-    trace = vm.trace
-    before = trace.next_vid
+    if order:
+        refuse_replaced(fn.__name__ if type(fn) in (types.MethodDescriptorType, types.WrapperDescriptorType) else "")
+    before = vm.trace.next_vid
     if any([type(t) is TracedTensor and is_wrapped(t) for t in tensors]):
         out = on_parts(fn, args, kwargs)
     else:
@@ -703,7 +707,10 @@ def answers_for_subclasses(fn: Any) -> None:
     def has(args: tuple, kw: dict) -> Any:
         if not vm.world.has_subclasses or not among(list(args), []):
             return native(fn, args, kw)
-        return torch._C._is_torch_function_enabled() and bool(in_order(among(list(args), [])))
+        order = in_order(among(list(args), [])) if torch._C._is_torch_function_enabled() else []
+        if order:
+            refuse_replaced("")
+        return bool(order)
 
     LOOKASIDES[fn] = has
 
@@ -758,7 +765,8 @@ def of_class(out: Any, cls: type, before: int) -> Any:
         if is_wrapped(out) or wraps(cls):
             raise Break("PL0011", f"a plain result of operators of {cls.__name__}, which is made one of that class", clean=True)
         if out.vid < before or out.source is not None:
-            out = graph_call(ALIAS, (out,), {})
+            with torch._C.DisableTorchFunction():
+                out = graph_call(ALIAS, (out,), {})
         out.pytype = cls
         vm.world.has_subclasses = True
         return out
@@ -774,6 +782,11 @@ def in_frame(fn: Any, args: list) -> list | None:
         return None
     told: dict[type, None] = {}
     swapped(list(args[3:]), lambda x: told.setdefault(from_probe(x).pytype) if type(x) is Probe else x)
+    if fn.__name__ == "__torch_function__" and type(args[2]) is tuple and TracedTensor in args[2]:  # methods tell of plain tensors, too
+        plain = dict.fromkeys([x.pytype for x in tensors_of(args[3:])])
+        if len(plain) != 1:
+            raise Break("PL0011", "a mode is told of tensors of several classes")
+        args = [*args[:2], tuple([*plain, *[c for c in args[2] if c is not TracedTensor]]), *args[3:]]
     return [tuple(told) if len(told) == 1 and type(a) is tuple and len(a) == 1 and a[0] is Probe else seen(a) for a in args]
 
 
@@ -781,20 +794,6 @@ def seen(v: Any) -> Any:
     if type(v) is tuple and v and all([isinstance(x, type) for x in v]):
         return tuple([x for x in v if x is not TracedTensor])
     return swapped(v, lambda x: shown(from_probe(x)))
-
-
-# -- PyTorch's helpers -------------------------------------------------------------------------------------------------------
-@lookaside(python_dispatch.return_and_correct_aliasing)
-def l_aliasing(args: tuple, kw: dict) -> Any:
-    """What an operator that writes returns is what it was given. (That memory of views is shared, the parts know.)"""
-    func, given, named, out = (*args, *kw.values())[:4]
-    info = op_info(func)
-    if info.inplace_view:
-        raise Break("PL0011", f"{func} of a wrapper, which changes its sizes in place")
-    wanted = [argument(info, given, named, alias[0]) if alias is not None and alias[1] else UNSET for alias in info.returns]
-    if not any([x is not UNSET for x in wanted]):
-        return out
-    return wanted[0] if len(wanted) == 1 else type(out)(wanted)
 
 
 vm.subclass_method = method

@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 
 from pliant.graph.originals import torch
 from pliant.graph.schema import written
-from pliant.graph.traced import TRANSFORMS, TracedTensor
+from pliant.graph.traced import TRANSFORMS, TracedTensor, tensors_of
 from pliant.interpret import batched_functions, globalstate, in_torch, process_state
 from pliant.interpret.binding import in_closure
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, call, graph_call, inline
@@ -165,14 +165,6 @@ IN_INFERENCE = "a function transform that records gradients, in inference mode"
 AUTOGRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
 
 
-def alike_for_all() -> bool:
-    """Whether the one level is a `vmap` that draws the same random numbers for each slice."""
-    stack = list(C.get_interpreter_stack() or ())
-    if len(stack) != 1 or stack[0].key() != C.TransformType.Vmap:
-        return False
-    return bool(C.CVmapInterpreterPtr(stack[0]).randomness() == C.RandomnessType.Same)
-
-
 # -- functions whose C++ code asks for numbers that wrappers of stand-ins have not got -------------------------------------
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     if not training or p == 0 or input.numel() == 0:
@@ -180,8 +172,8 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     if p == 1:
         noise = torch.zeros_like(input)
     else:
-        made = torch.empty(input.shape, dtype=input.dtype, device=input.device) if alike_for_all() else torch.empty_like(input)
-        noise = made.bernoulli_(1 - p).div_(1 - p)
+        made = torch.empty((), dtype=input.dtype, device=input.device).expand(input.shape)  # as PyTorch does: not laid out like `input`
+        noise = made.bernoulli(1 - p).div_(1 - p)
     return input.mul_(noise) if inplace else input * noise
 
 
@@ -199,6 +191,8 @@ def spelled(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 @lookaside(torch.func.linearize)
 def l_linearize(args: tuple, kw: dict) -> Any:
+    if vm.world.has_subclasses or any([not t.dense and 0 in t.stride() for t in tensors_of([args, kw])]):
+        raise Break("PL0030", "linearize of tensors of a subclass, or that overlap: PyTorch makes a graph for them", clean=True)
     return inline(in_torch.linearize, args, kw)
 
 
@@ -250,12 +244,16 @@ def functionalized(fn: FunctionType, args: tuple, kw: dict) -> Any:
         raise Break("PL0030", "functionalize in a transform", clean=True)
     if any([isinstance(t, torch.Tensor) and type(t) is not TracedTensor for t in pytree.tree_leaves((args, kw))]):
         raise Break("PL0030", "functionalize of tensors that graphs do not take", clean=True)
+    if vm.world.has_subclasses or any([type(n) is int and n == 0 for t in tensors_of([args, kw]) for n in t.sizes]):
+        raise Break("PL0030", "functionalize where there are tensors of a subclass, or without elements", clean=True)
     func, trace = in_closure(fn, "func"), vm.trace
     n, begin = len(trace.ops), trace.next_vid
     out = call(func, args, kw)
     given = [t for t in pytree.tree_leaves((args, kw)) if type(t) is TracedTensor]
     found = [t for t in pytree.tree_leaves(out) if type(t) is TracedTensor and not any([t is g for g in given])]
     memory = {t.storage_id for t in found}
+    if vm.world.has_subclasses:
+        raise Break("PL0030", "functionalize of a function that meets tensors of a subclass")
     if len(memory) != len(found) or any([m < begin for m in memory]):
         raise Break("PL0030", "functionalize of a function that gives back memory which something else has, too")
     if any([t.storage_id < begin for op in trace.ops[n:] for t in written(op)]):

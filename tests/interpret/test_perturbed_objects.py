@@ -7,7 +7,9 @@ import enum
 import functools
 import inspect
 import operator
+import sys
 import types
+import typing
 import warnings
 
 import numpy as np
@@ -622,3 +624,86 @@ def test_one_hot_under_another_default_device():
     run = compiled(lambda x: torch.nn.functional.one_hot(x, 4))
     with torch.device("meta"):
         assert run(torch.arange(3, device="cpu")).device.type == "cpu"
+
+
+class Fields(dict):
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@pytest.mark.parametrize("fn", [lambda x: (hasattr(Fields(u=1), "q"), x), lambda x: (getattr(Fields(u=1), "q", 5), x)])
+def test_dicts_made_inside_whose_class_comes_to_have_what_is_missing(monkeypatch, fn):
+    run = compiled(fn)
+    assert run(t(3))[0] == fn(t(3))[0]
+    with monkeypatch.context() as m:
+        m.setattr(Fields, "__missing__", lambda self, key: 7, raising=False)
+        assert run(t(3))[0] == fn(t(3))[0]
+    assert run(t(3))[0] == fn(t(3))[0]
+
+
+Held = typing.TypeVar("Held")
+
+
+class Boxed(typing.Generic[Held]):
+    def __init__(self, v):
+        self.v = v
+
+
+class BoxedInC:
+    __class_getitem__ = classmethod(types.GenericAlias)
+
+    def __init__(self, v):
+        self.v = v
+
+
+ALIAS = Boxed[int]
+
+
+@pytest.mark.parametrize("fn", [lambda x: Boxed[int](x).v, lambda x: ALIAS(x).v, lambda x: BoxedInC[int](x).v,
+    lambda x: Boxed.__class_getitem__(int)(x).v])
+def test_classes_that_are_called_through_an_alias(monkeypatch, fn):
+    run = compiled(fn)
+    assert run(t(3)).tolist() == fn(t(3)).tolist()
+    for cls in (Boxed, BoxedInC):
+        with monkeypatch.context() as m:
+            m.setattr(cls, "__init__", lambda self, v: setattr(self, "v", v * 5))
+            assert run(t(3)).tolist() == fn(t(3)).tolist()
+    assert run(t(3)).tolist() == fn(t(3)).tolist()
+
+
+COUNTED = {"n": 1}
+
+
+class Telling(Exception):
+    if sys.version_info < (3, 13):
+
+        @classmethod
+        @property
+        def count(cls):
+            return COUNTED["n"], cls.__name__
+    else:
+        count = None
+
+
+def raised(x):
+    try:
+        raise Telling(3)
+    except Telling as e:
+        return repr(e), f"{e!r}", x
+
+
+@pytest.mark.parametrize("fn", [lambda x: (Telling.count, x), lambda x: (Telling().count, x), raised, lambda x: (repr(Telling(1)), x)])
+def test_names_of_classes_and_properties_of_classes(monkeypatch, fn):
+    """A property under a class method ran without a guard, and so did what C writes of an exception."""
+    run = compiled(fn)
+    assert run(t(3))[:-1] == fn(t(3))[:-1]
+    Telling.__name__ = "Other"
+    try:
+        assert run(t(3))[:-1] == fn(t(3))[:-1]
+    finally:
+        Telling.__name__ = "Telling"
+    monkeypatch.setitem(COUNTED, "n", 2)
+    assert run(t(3))[:-1] == fn(t(3))[:-1]

@@ -767,3 +767,27 @@ def test_checkpoints_where_hooks_on_saved_tensors_are_disabled_or_set():
             with torch.no_grad():
                 assert torch.equal(run(t(n)), fn(t(n)))
         torch.testing.assert_close(gradient(run, t(n)), gradient(fn, t(n)))
+
+
+@pytest.mark.parametrize("randomness", ["same", "different"])
+def test_dropout_in_vmap_draws_by_slices_however_the_tensor_lies(randomness):
+    dropped = lambda x: torch.func.vmap(lambda r: torch.nn.functional.dropout(r, 0.5), randomness=randomness)(x)  # noqa: E731
+    along = lambda x: torch.func.vmap(lambda r: torch.nn.functional.dropout(r, 0.5), 1, randomness=randomness)(x)  # noqa: E731
+    for fn in (dropped, along):
+        run = compiled(fn)
+        for x in (t(3, 4), t(4, 3).t(), t(6, 4)[::2], t(4, 3, 2).permute(2, 1, 0), t(3, 1).expand(3, 4)):
+            torch.manual_seed(0)
+            want = fn(x)
+            torch.manual_seed(0)
+            got = run(x)
+            assert got.tolist() == want.tolist() and got.stride() == want.stride()
+
+
+@pytest.mark.parametrize("fn", [lambda x: x.T, lambda x: x.mT, lambda x: x.view_as(x), lambda x: x.t(), lambda x: (x * 2).T])
+def test_views_in_inference_mode_keep_that_they_require_gradients(fn):
+    run = compiled(fn)
+    for n in (3, 4):
+        x = t(n, 4).requires_grad_()
+        with torch.inference_mode():
+            got, want = run(x), fn(x)
+            assert (got.requires_grad, got.is_inference(), got.is_leaf) == (want.requires_grad, want.is_inference(), want.is_leaf)

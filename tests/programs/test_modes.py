@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
@@ -268,3 +270,37 @@ def test_functions_that_count_modes_are_replaced(mode, monkeypatch):
     monkeypatch.undo()
     got = run(t(3))
     assert torch.equal(want, got) if mode is None else torch.equal(want[0], got[0]) and want[1] == got[1]
+
+
+class Marked(torch.Tensor):
+    """A class with nothing of its own."""
+
+
+class Hears(TorchFunctionMode):
+    """Writes down the classes that it is told, and answers what operators give with one more."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+
+    def __torch_function__(self, fn, types, args=(), kwargs=None):
+        self.heard.append((fn.__name__, types))
+        out = fn(*args, **(kwargs or {}))
+        return out + 1 if isinstance(out, torch.Tensor) else out
+
+
+@pytest.mark.parametrize("off", [False, True])
+@pytest.mark.parametrize("cls", [torch.Tensor, Marked, torch.nn.Parameter])
+def test_classes_that_modes_are_told(cls, off):
+    def program(x):
+        with Hears() as m:
+            z = x.detach().as_subclass(Marked) + 0  # nobody is told of `as_subclass`
+            y = x * len(x) + x.numel() + x.dim() + x.size(0) + len(z)
+            shape, needs = x.shape, x.requires_grad
+        return y.tolist(), z.tolist(), tuple(shape), needs, m.heard
+
+    run = compiled(program)
+    for n in (3, 5):
+        x = t(n).as_subclass(cls) if cls is not torch.nn.Parameter else torch.nn.Parameter(t(n))
+        with torch._C.DisableTorchFunctionSubclass() if off else contextlib.nullcontext():
+            assert run(x) == program(x)

@@ -295,3 +295,42 @@ def test_a_name_of_a_module_that_comes_of_its_getattr(module, name, fn, monkeypa
                 m.delattr(module, name)
                 m.setattr(module, "__getattr__", lambda asked: own, raising=False)
             torch.testing.assert_close(run(t(3)), fn(t(3)))
+
+
+class OfAClass(torch.Tensor):
+    """A class without code of its own: C++ tells the default function of the methods that are called."""
+
+
+REPLACED = {
+    "sum": lambda x: x.sum(), "view": lambda x: x.view(-1), "item": lambda x: x[0, 0].item(), "clone": lambda x: x.clone(),
+    "to": lambda x: x.to(torch.float64), "size": lambda x: x.size(0), "numel": lambda x: x.numel(), "sub": lambda x: x - 2,
+    "neg": lambda x: -x, "gt": lambda x: x > 0, "matmul": lambda x: x @ x.t(), "split": lambda x: x.split(1)[0], "norm": lambda x: x.norm(),
+    "__getitem__": lambda x: x[0], "__float__": lambda x: float(x[0, 0]), "__bool__": lambda x: bool(x[0, 0]), "add": lambda x: x.exp() + 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", [torch.Tensor, OfAClass])
+@pytest.mark.parametrize("name", REPLACED)
+def test_methods_that_classes_are_told_where_the_program_has_replaced_them(monkeypatch, name, cls):
+    """The original that the replacement calls is told by its name, and so comes to the replacement once more."""
+    program, original = REPLACED[name], getattr(torch.Tensor, name)
+
+    def other(*args, **kwargs):
+        out = original(*args, **kwargs)
+        return tuple(v + 1 for v in out) if isinstance(out, tuple) else out + 1
+
+    def outcome(fn):
+        try:
+            out = fn((torch.ones(2, 3) * 3).as_subclass(cls))
+        except TypeError as e:
+            return str(e)
+        return (type(out), out.tolist()) if isinstance(out, torch.Tensor) else out
+
+    run = compiled(program)
+    assert outcome(run) == outcome(program)
+    with monkeypatch.context() as m:
+        m.setattr(torch.Tensor, name, other)
+        want = outcome(program)
+        assert outcome(run) == want
+        assert outcome(compiled(lambda x: program(x))) == want
+    assert outcome(run) == outcome(program)

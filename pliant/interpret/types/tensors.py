@@ -22,6 +22,7 @@ from pliant.interpret.gate import KEYED, captured_call
 from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS, as_length
 from pliant.interpret.state import Break, vm
+from pliant.interpret.told_of_methods import refuse_replaced
 from pliant.interpret.types.row import row
 from pliant.interpret.world import TENSOR_TYPES, World
 from pliant.interpret.wrappers import is_stand
@@ -67,6 +68,8 @@ def seen_type(t: Any) -> type:
 
 
 def truth(t: Any) -> bool:
+    if replaced(t, "__bool__") is not None:
+        raise Break("PL0001", "a branch on a tensor, of which the __bool__ was replaced", clean=True)
     if is_stand(t):
         raise Break("PL0001", "a branch on the value of a tensor inside a function transform", clean=True)
     one = all([type(n) is int and n == 1 for n in t.sizes])
@@ -85,6 +88,7 @@ def length(t: Any) -> Any:
     if own is not None:
         return interp(own, (t,), {})
     if of_class(t):
+        refuse_replaced("__len__")
         said = tensor_subclasses.length(t)
         if said is not UNSET:
             return said
@@ -99,7 +103,7 @@ def length_told(t: Any) -> Any:
         raise Break("PL0011", "the length of a tensor of a class of its own, or of which several modes are told", clean=True)
     if vm.world.entry_state["function modes"] or vm.world.source_of(globalstate.function_modes()[-1]) is not None:
         raise Break("PL0011", "the length of a tensor, of which a mode from outside is told", clean=True)
-    told = (torch.Tensor,) if t.pytype is torch.Tensor else ()  # not of a parameter
+    told = (torch.Tensor,) if t.pytype is torch.Tensor and torch._C._is_torch_function_enabled() else ()  # not of a parameter
     n = tell_mode(torch.Tensor.__len__, told, (t,))
     if type(n) is not int and type(n) is not torch.SymInt:
         raise Break("PL0011", "the length of a tensor, for which a mode has another answer than an int")
@@ -145,6 +149,8 @@ def contains(t: Any, x: Any) -> Any:
 
 def number(t: Any, kind: type) -> Any:
     """`int(t)`, `float(t)`: a number known when the graph runs."""
+    if replaced(t, f"__{kind.__name__}__") is not None:
+        raise Break("PL0011", f"{kind.__name__}() of a tensor, whose method for it was replaced", clean=True)
     if t.dim() and math.prod(t.sizes) != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")
     v = item(t)
@@ -287,6 +293,8 @@ def getattr_(t: Any, name: str) -> Any:
         return t.pytype
     raw = lookup(torch.Tensor, name)
     if type(raw) is types.GetSetDescriptorType and globalstate.heard():
+        if of_class(t):
+            return tensor_subclasses.told(getattr, (t, name), {})
         return captured_call(raw.__get__, (t,), {})
     if raw is not TORCHS.get(name, UNSET) and (t.pytype in TENSOR_TYPES or lookup(t.pytype, name) is raw):
         return replacement(t, name, raw) if vm.frame.globals is not in_torch.__dict__ else getattr(ORIGINAL, name).__get__(t)

@@ -21,7 +21,7 @@ from pliant import native
 from pliant.codegen import aten, linked, target
 from pliant.codegen.aten import Executable
 from pliant.codegen.autograd_region import Node
-from pliant.codegen.batched_gradients import is_legacy, is_wrapped
+from pliant.codegen.batched_gradients import ASKED
 from pliant.codegen.double_backward import Twice
 from pliant.codegen.failures import PLACES, Place, Places, remember
 from pliant.codegen.nodes import Later, Part, node_of, watching
@@ -203,10 +203,6 @@ def decode_program(data: tuple, objects: list[Any], modules: list[dict[str, int]
     places = [Place(calls, handled) for calls, handled in unique]
     remember(fn, Places({line: places[i] for line, i in lines.items()}, effects_from, writes))
     return Executable(fn, source, n_ops, namespace)
-
-
-ASKED = {"_wrapped": is_wrapped, "_batched": is_legacy}
-"""What every backward part asks of the gradients that it is given."""
 
 
 def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:

@@ -81,6 +81,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     templates,
     tensor_inputs,
     tensor_subclasses,
+    told_by_c,
     tracebacks,
     transforms,
     wrapper_gradients,
@@ -88,7 +89,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
 from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame
-from pliant.interpret.calls import BY_CODE, guard_function, new_frame
+from pliant.interpret.calls import BY_CODE, guard_function, inline, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
 from pliant.interpret.gate import captured_call, readable, through_c
@@ -338,7 +339,10 @@ def check_derivatives(ops: list) -> None:
 
 
 def through_modes(fn: Any, args: tuple, kwargs: dict) -> Any:
-    """A torch call while a torch-function mode is on: C hands it to the mode's own Python code, which is interpreted like any other."""
+    """A torch call while a torch-function mode is on: C hands it to the mode's own Python code, which is interpreted like any other. Python
+    code of PyTorch's asks whether it is to do so: it is interpreted, since CPython would run the mode's with it."""
+    if type(fn) is FunctionType:
+        return inline(fn, args, kwargs)
     return captured_call(fn, args, kwargs)
 
 
@@ -669,7 +673,7 @@ def without_stand_ins(args: list) -> list:
 def captured_frame(fn: Any, args: list) -> Any:
     """A Python frame that C code started during capture: interpret it."""
     look = lookasides.LOOKASIDES.get(fn)
-    given = tensor_subclasses.in_frame(fn, args) if vm.world.has_subclasses else None
+    given = told_by_c.in_frame(fn, args) if vm.world.has_subclasses else None
     try:
         if given is not None:
             args = given

@@ -48,6 +48,7 @@ def flattened(values: Any) -> tuple[list[Any], Any]:
 def l_cond(args: tuple, kw: dict) -> Any:
     given = {"operands": ()} | dict(zip(COND, args)) | kw
     pred, sides, operands = given["pred"], (given["true_fn"], given["false_fn"]), given["operands"]
+    shadows.read_deep(vm.world, operands)
     if type(pred) is torch.SymBool and is_data(pred):
         pred = graph_call(torch.full, ((), pred), {"dtype": torch.bool})
     if type(pred) is not TracedTensor:  # PyTorch runs the one side

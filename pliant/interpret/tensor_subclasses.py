@@ -26,7 +26,7 @@ from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, te
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
 from pliant.guards.source import Source
-from pliant.interpret import in_torch, jagged, tensor_inputs
+from pliant.interpret import in_torch, jagged, shadows, tensor_inputs
 from pliant.interpret.attributes import getattr_, lookup, under
 from pliant.interpret.calls import LOOKASIDES, call, graph_call, inline, native
 from pliant.interpret.capture import UNSET
@@ -724,7 +724,9 @@ def l_handle(args: tuple, kw: dict) -> Any:
     """What a torch function written in Python does first where a class asks to be told."""
     func, relevant, *given = args
     if torch._C._len_torch_function_stack() and torch._C._is_torch_function_mode_enabled():
-        raise Break("PL0011", f"{func.__name__} of tensors of subclasses while a mode is on")
+        if vm.world.has_subclasses:
+            raise Break("PL0011", f"{func.__name__} of tensors of subclasses while a mode is on")
+        return inline(torch.overrides.handle_torch_function, args, kw)
     order = in_order(among(relevant, []))
     out = asked(order, func, [tuple(given), kw])
     if out is NotImplemented:
@@ -740,6 +742,8 @@ def l_plain(args: tuple, kw: dict) -> Any:
     values = dict(zip(names, args)) | kw
     cls, func = values["cls"], values["func"]
     given, named = values.get("args", ()), values.get("kwargs") or {}
+    for part in (given, named):  # they may have come through a graph break
+        shadows.read_all(vm.world, part)
     if not all([issubclass(cls, t) for t in values["types"]]):
         return NotImplemented
     before = vm.trace.next_vid
@@ -773,27 +777,6 @@ def of_class(out: Any, cls: type, before: int) -> Any:
     if isinstance(out, list | tuple):  # (named results of PyTorch, too; a named tuple of the program's raises there, as it does in eager)
         return type(out)([of_class(x, cls, before) for x in out])
     return out
-
-
-# -- code that C++ calls ---------------------------------------------------------------------------------------------------
-def in_frame(fn: Any, args: list) -> list | None:
-    """The arguments of `__torch_dispatch__` or `__torch_function__`, called by C++, as the program is to see them; else None."""
-    if fn.__name__ not in ("__torch_dispatch__", "__torch_function__"):
-        return None
-    told: dict[type, None] = {}
-    swapped(list(args[3:]), lambda x: told.setdefault(from_probe(x).pytype) if type(x) is Probe else x)
-    if fn.__name__ == "__torch_function__" and type(args[2]) is tuple and TracedTensor in args[2]:  # methods tell of plain tensors, too
-        plain = dict.fromkeys([x.pytype for x in tensors_of(args[3:])])
-        if len(plain) != 1:
-            raise Break("PL0011", "a mode is told of tensors of several classes")
-        args = [*args[:2], tuple([*plain, *[c for c in args[2] if c is not TracedTensor]]), *args[3:]]
-    return [tuple(told) if len(told) == 1 and type(a) is tuple and len(a) == 1 and a[0] is Probe else seen(a) for a in args]
-
-
-def seen(v: Any) -> Any:
-    if type(v) is tuple and v and all([isinstance(x, type) for x in v]):
-        return tuple([x for x in v if x is not TracedTensor])
-    return swapped(v, lambda x: shown(from_probe(x)))
 
 
 vm.subclass_method = method

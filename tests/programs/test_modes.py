@@ -304,3 +304,52 @@ def test_classes_that_modes_are_told(cls, off):
         x = t(n).as_subclass(cls) if cls is not torch.nn.Parameter else torch.nn.Parameter(t(n))
         with torch._C.DisableTorchFunctionSubclass() if off else contextlib.nullcontext():
             assert run(x) == program(x)
+
+
+F = torch.nn.functional
+WRITTEN_IN_PYTHON = {
+    "relu": lambda x: F.relu(x),
+    "softmax": lambda x: F.softmax(x, 1),
+    "mse_loss behind a method": lambda x: F.mse_loss(x.sin(), x),
+    "cross_entropy": lambda x: F.cross_entropy(x, torch.tensor([0, 1, 2])),
+    "dropout": lambda x: F.dropout(x, 0.5),
+    "interpolate": lambda x: F.interpolate(x[None, None], scale_factor=2),
+    "einsum and norm": lambda x: torch.einsum("ij->j", x) + torch.norm(x),
+    "split and meshgrid": lambda x: torch.meshgrid(*torch.split(x[0], 2), indexing="ij")[0],
+    "layer_norm and gelu": lambda x: F.gelu(F.layer_norm(x, (4,))),
+    "attention": lambda x: F.multi_head_attention_forward(
+        x[:, None], x[:, None], x[:, None], 4, 2, torch.ones(12, 4), None, None, None, False, 0.0, torch.ones(4, 4), None
+    )[0],
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_IN_PYTHON)
+def test_functions_written_in_python_tell_in_each_call(name):
+    fn = WRITTEN_IN_PYTHON[name]
+    target = compiled(fn)
+    want, got = Told(), Told()
+    for k in range(3):
+        x = torch.rand(3, 4, requires_grad=k == 2)
+        results = []
+        for f, mode in ((fn, want), (target, got)):
+            torch.manual_seed(k)
+            with mode:
+                results.append(f(x))
+        assert torch.allclose(*results)
+        assert want.heard == got.heard
+
+
+class Answers(TorchFunctionMode):
+    def __torch_function__(self, fn, types, args=(), kwargs=None):
+        return args[0] * 3 if fn is F.relu else fn(*args, **(kwargs or {}))
+
+
+def test_what_a_mode_says_in_the_place_of_a_function_written_in_python():
+    target = compiled(lambda x: F.relu(x.sin()) + 1)
+    mode = Answers()
+    for _ in range(3):
+        x = torch.randn(4)
+        with mode:
+            got = target(x)
+        assert torch.allclose(got, x.sin() * 3 + 1)
+    assert torch.allclose(target(x), x.sin().relu() + 1)

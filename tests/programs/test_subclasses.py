@@ -423,6 +423,28 @@ def test_writes_to_what_is_wrapped():
 
 
 @own_backend
+class Called(torch.Tensor):
+    names: list = []  # noqa: RUF012
+
+    @classmethod
+    def __torch_function__(cls, fn, types, args=(), kwargs=None):
+        Called.names.append(getattr(fn, "__name__", str(fn)))  # a text with an address: the graph breaks
+        return super().__torch_function__(fn, types, args, kwargs or {})
+
+
+def test_arguments_of_the_default_behind_a_break():
+    """They are numbers that are others in each call, in a dict and a tuple that come through the break."""
+    for fn in (lambda x, p: x.norm(p=p), lambda x, p: torch.nn.functional.dropout(x, p=p / 9), lambda x, p: x.clamp(0, p / 9)):
+        target = compiled(fn)
+        for k in range(4):
+            x = torch.rand(3, 4)
+            results = []
+            for f in (fn, target):
+                torch.manual_seed(k)
+                results.append(f(x.clone().as_subclass(Called), 1.5 + k).as_subclass(torch.Tensor))
+            assert torch.allclose(*results), k
+
+
 def test_a_break_between():
     def broken(x, y):
         z = x * 2

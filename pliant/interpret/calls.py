@@ -301,6 +301,13 @@ def wraps_another(fn: Any) -> bool:
     return any([type(f) is FunctionType and f.__globals__ is not fn.__globals__ for f in held])
 
 
+def is_code(a: Any) -> bool:
+    """Whether it can be called, and runs code of the program."""
+    return type(a) in (FunctionType, MethodType) or isinstance(a, type) and engine.made_in_python(a)
+
+
+ASK_ABOUT_CODE = ("inspect", "typing")
+"""Modules of the library that are given functions and classes, and call none."""
 OURS = ("torch.", "pliant.")  # plumbing that reads no more of the program's objects than its rows say
 # calls (what, in which module) that only speak to TorchDynamo: around an optimizer's step, which is captured here as it is, and about
 # modules that are made in a frame (once it has run, it patches their constructor)
@@ -319,8 +326,9 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
     if kind == "native" or kind == "symint":
         return native(fn, args, kwargs) if p.reads == "arguments" else answered(p.reads, fn, args, kwargs)
     if kind == "native_python" and not (fn.__module__ or "").startswith(OURS):
-        if not all(map(readable, (*args, *kwargs.values()))) or wraps_another(fn):
-            return inline(fn, args, kwargs)  # it may read any attribute of an object
+        given = (*args, *kwargs.values())
+        if not all(map(readable, given)) or wraps_another(fn) or (fn.__module__ not in ASK_ABOUT_CODE and any(map(is_code, given))):
+            return inline(fn, args, kwargs)  # it may read any attribute of an object, and call what it is given
     if p.reads == "asserted":
         return asserted(fn, args, kwargs)
     if kind == "native_python" or kind == "constant":

@@ -465,6 +465,10 @@ def module_of_file(path: str) -> str | None:
     return None
 
 
+SPELLINGS = ("interpret/in_python.py", "interpret/in_torch.py")
+"""Code of pliant's that is interpreted in the place of other code."""
+
+
 @functools.cache
 def runs_natively(code: types.CodeType) -> bool:
     """Whether a Python frame that C code starts during capture is left to CPython; otherwise it is interpreted (or breaks)."""
@@ -473,7 +477,7 @@ def runs_natively(code: types.CodeType) -> bool:
         return policy.kind in ("graph", "native")
     path = code.co_filename
     if path.startswith(_PLIANT):
-        return True
+        return not path.endswith(SPELLINGS)
     rule = modules.module_policy(module_of_file(path))
     if path.startswith(_TORCH):
         return rule.kind != "inline"  # the dispatcher runs torch's own kernels and tracers

@@ -6,15 +6,20 @@ PYTEST_DONT_REWRITE: the programs keep their own asserts.
 from __future__ import annotations
 
 import bisect
+import difflib
 import functools
 import heapq
 import itertools
+import json
 import operator
+import re
+import types
 from collections import deque
 
 import pytest
+import torch
 
-from tests.helpers import check
+from tests.helpers import check, compiled
 from tests.programs.registry import cases, program
 
 
@@ -117,3 +122,51 @@ def wrong_calls(xs):
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()
+
+
+SCALE = 1.0
+
+
+def as_text(match):
+    return str(SCALE)
+
+
+def as_number(*_):
+    return SCALE
+
+
+def is_small(_):
+    return SCALE < 2
+
+
+def compared(a, b):
+    return (a - b) * (1 if SCALE < 2 else -1)
+
+
+class Encoder(json.JSONEncoder):
+    def encode(self, o):
+        return str(SCALE)
+
+
+LIBRARY = {
+    "re.sub": lambda x: x * float(re.sub("a", as_text, "a")),
+    "re.subn": lambda x: x * float(re.subn("a", as_text, "a")[0]),
+    "json.loads, a hook": lambda x: x * json.loads('{"a": 1}', object_hook=as_number),
+    "json.loads, numbers": lambda x: x * json.loads("1.5", parse_float=as_number),
+    "json.dumps, a class": lambda x: x * float(json.dumps([1], cls=Encoder)),
+    "difflib": lambda x: x * difflib.SequenceMatcher(is_small, "abc ", "abd ").ratio(),
+    "types.new_class": lambda x: x * types.new_class("A", (), {}, lambda ns: ns.update(v=as_number())).v,
+    "cmp_to_key": lambda x: x * sorted([1.0, 2.0], key=functools.cmp_to_key(compared))[0],
+    "cmp_to_key, made inside": lambda x: x * min([1.0, 2.0], key=functools.cmp_to_key(lambda a, b: compared(a, b))),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_functions_that_the_library_calls_back(name, monkeypatch):
+    """What they read of the world is guarded, whoever calls them."""
+    fn = LIBRARY[name]
+    target = compiled(fn)
+    x = torch.ones(3)
+    for value in (1.0, 1.0, 2.0, 3.0, 1.0):
+        monkeypatch.setitem(globals(), "SCALE", value)
+        assert torch.equal(target(x), fn(x)), value

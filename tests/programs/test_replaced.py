@@ -305,7 +305,7 @@ REPLACED = {
     "sum": lambda x: x.sum(), "view": lambda x: x.view(-1), "item": lambda x: x[0, 0].item(), "clone": lambda x: x.clone(),
     "to": lambda x: x.to(torch.float64), "size": lambda x: x.size(0), "numel": lambda x: x.numel(), "sub": lambda x: x - 2,
     "neg": lambda x: -x, "gt": lambda x: x > 0, "matmul": lambda x: x @ x.t(), "split": lambda x: x.split(1)[0], "norm": lambda x: x.norm(),
-    "__getitem__": lambda x: x[0], "__float__": lambda x: float(x[0, 0]), "__bool__": lambda x: bool(x[0, 0]), "add": lambda x: x.exp() + 1,
+    "__float__": lambda x: float(x[0, 0]), "__bool__": lambda x: bool(x[0, 0]), "add": lambda x: x.exp() + 1,
 }  # fmt: skip
 
 

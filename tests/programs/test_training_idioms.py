@@ -1,4 +1,4 @@
-"""Programs that train, or keep a state, compiled as a whole or in part, beside eager: sizes and numbers change in each call."""
+"""Programs that train, keep a state or apply a model, as a whole or in part, beside eager: sizes and numbers change in each call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import pytest
 import torch
 
 import pliant
-from tests.programs import stateful_programs, training_gradients, training_schedules  # noqa: F401  (they register themselves)
+from tests.programs import (  # noqa: F401  (they register themselves)
+    applications,
+    applications_more,
+    module_changes,
+    stateful_programs,
+    training_gradients,
+    training_schedules,
+)
 from tests.programs.training import PROGRAMS
 
 TWICE = {"gradnorm"}  # a region with an autograd.Function is differentiated once

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import itertools
+import logging
 import os
 import random
 import shutil
@@ -107,6 +108,8 @@ def clean_compiler():
         assert not seen.counters().get("relaid"), [e.fields["text"] for e in seen.events("warning")]
     torch.set_grad_enabled(grad)
     torch.set_default_dtype(dtype)
+    # a checkpoint with `debug=True` leaves it without: pytest hangs its own handlers there, which fail on what they cannot format
+    logging.getLogger("LoggingTensor").propagate = True
     for _ in range(torch._C._len_torch_function_stack()):
         torch._C._pop_torch_function_stack()
     forget()

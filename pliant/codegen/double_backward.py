@@ -337,7 +337,7 @@ def rejoined(ops: list[Any]) -> list[Any]:
     made: dict[Any, TracedTensor] = {}
     out = []
     for op in ops:
-        results = [(t, node_of(t)) for t in liveness.op_outputs(op) if t.storage_id in kept]
+        results = [(t, maker_of(t)) for t in liveness.op_outputs(op) if t.storage_id in kept]
         found = [(t, (t.storage_id, node, t.output_nr)) for t, node in results if node is not None]
         if op.target is DETACH and found and found[0][1] in made:
             op = replace(op, target=ALIAS, args=(made[found[0][1]],))
@@ -347,7 +347,7 @@ def rejoined(ops: list[Any]) -> list[Any]:
     return out
 
 
-def node_of(t: TracedTensor) -> Any:
+def maker_of(t: TracedTensor) -> Any:
     """The node of the tape that made this tensor; None for a view whose history autograd would have to make anew."""
     try:
         return t.grad_fn

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pliant.graph.decompositions import Unspelled, apply
+from pliant.graph.decompositions import Unspelled, apply, tried
 from pliant.graph.originals import ORIGINAL, get_default_dtype, gradients, is_grad_enabled, math, operator, torch
 from pliant.graph.traced import TracedTensor
 
@@ -450,9 +450,4 @@ def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
     symbols = (torch.SymFloat, torch.SymInt) if own in (power, power_of) else (torch.SymFloat,)
     if not any([type(a) in symbols for a in (*args, *kwargs.values())]):
         return NotImplemented
-    n = len(trace.ops)
-    try:
-        return own(*args, **kwargs)
-    except (Unspelled, TypeError, RuntimeError):  # a wrong program: PyTorch's own error is the one to see
-        del trace.ops[n:]
-        return NotImplemented
+    return tried(trace, own, args, kwargs)

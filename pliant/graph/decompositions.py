@@ -292,10 +292,15 @@ def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
         if fn not in FACTORIES:
             return NotImplemented
         spelled = functools.partial(FACTORIES[fn], trace)
+    return tried(trace, spelled, args, kwargs)
+
+
+def tried(trace: Any, own: Callable[..., Any], args: tuple, kwargs: dict, refusals: tuple = (Unspelled, TypeError, RuntimeError)) -> Any:
+    """What a spelling gives; NotImplemented, and nothing recorded, where it does not know."""
     n = len(trace.ops)
     try:
-        out = spelled(*args, **kwargs)
-    except (Unspelled, TypeError, RuntimeError):  # a wrong program: PyTorch's own error is the one to see
+        out = own(*args, **kwargs)
+    except refusals:  # a wrong program: PyTorch's own error is the one to see
         out = NotImplemented
     if out is NotImplemented:
         del trace.ops[n:]

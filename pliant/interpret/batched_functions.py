@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pliant.graph.decompositions import Unspelled
+from pliant.graph.decompositions import Unspelled, tried
 from pliant.graph.originals import math, operator, torch
 
 F = torch.nn.functional
@@ -242,7 +242,7 @@ def chosen(fn: Callable[..., Any]) -> Callable[..., Any]:
     def choose(x: Any, *args: Any, **kwargs: Any) -> Any:
         precise(x)
         found = fn(x.detach(), *args, **kwargs)
-        if type(found) is torch.Tensor or not isinstance(found, tuple) or len(found) != 2:
+        if not isinstance(found, tuple) or len(found) != 2:
             raise Unspelled
         made: Any = type(found)
         index, names = found[1], dict(zip(DIMS[fn], args)) | kwargs
@@ -277,13 +277,11 @@ def spelled(fn: Any, trace: Any) -> Callable[..., Any] | None:
         return None  # of batches of batches the results would lie otherwise in memory
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        n = len(trace.ops)
         given = [*args, *kwargs.values()]
         if any([in_batch(a) for a in given] + [in_batch(t) for a in given if type(a) in (list, tuple) for t in a]):
-            try:
-                return own(*args, **kwargs)
-            except (Unspelled, TypeError, RuntimeError, IndexError):  # a wrong program: PyTorch's own error is the one to see
-                del trace.ops[n:]
+            out = tried(trace, own, args, kwargs, (Unspelled, TypeError, RuntimeError, IndexError))
+            if out is not NotImplemented:
+                return out
         return fn(*args, **kwargs)
 
     return call

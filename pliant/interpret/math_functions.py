@@ -33,15 +33,20 @@ def math_function(name: str) -> Callable:
 
     def look(args: tuple, kw: dict) -> Any:
         if kw or len(args) not in (1, 2) or not all([type(a) in NUMBERS for a in args]):
-            return native(fn, tuple(concrete(a) if type(a) in SYM_TYPES else a for a in args), kw)
+            return of_constants(fn, args, kw)
         if type(args[0]) in SYM_TYPES and len(args) == 1 and MATH[name](args[0]):
             return operator_of(name, args[0])
         if name == "log" and len(args) == 2 and all([bool(a > 0) for a in args]) and bool(args[1] != 1):
             x, base = (operator_of("log", a) if type(a) in SYM_TYPES else math.log(a) for a in args)
             return x / base
-        return native(fn, tuple(concrete(a) if type(a) in SYM_TYPES else a for a in args), kw)
+        return of_constants(fn, args, kw)
 
     return look
+
+
+def of_constants(fn: Callable, args: tuple, kw: dict) -> Any:
+    """What CPython gives: symbolic numbers are pinned."""
+    return native(fn, tuple(concrete(a) if type(a) in SYM_TYPES else a for a in args), kw)
 
 
 def operator_of(name: str, x: Any) -> Any:
@@ -54,7 +59,7 @@ def product(name: str) -> Callable:
     def look(args: tuple, kw: dict) -> Any:
         if not kw and len(args) == 1 and type(args[0]) in (torch.SymInt, torch.SymFloat):
             return args[0] * factor
-        return native(fn, tuple(concrete(a) if type(a) in SYM_TYPES else a for a in args), kw)
+        return of_constants(fn, args, kw)
 
     return look
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.func import functional_call, grad, jacrev, vmap
 
-from tests.helpers import check
+from tests.helpers import check, check_world
 
 F = torch.nn.functional
 
@@ -87,7 +87,5 @@ def test_gradients_of_each_example_of_a_network():
             return F.cross_entropy(functional_call(net, weights, (x[None],)), y[None])
 
         return lambda x, y: vmap(grad(cost), (None, 0, 0))(weights, x, y)
-
-    from tests.helpers import check_world
 
     check_world(program, *[(x, i[:, 0] % 3) for x, i in SETS], captures=(1, 2), breaks=0)

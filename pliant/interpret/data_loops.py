@@ -38,7 +38,7 @@ from pliant.interpret.joins import joined
 from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.state import LEAVE, TRY, Break, Frame, Restart, by_value, current_site, vm, whole_loops
-from pliant.interpret.subprograms import Open, TooMany, Way, alone, explore, frames, settled, tree
+from pliant.interpret.subprograms import Open, TooMany, TooNested, Way, alone, explore, frames, settled, tree
 from pliant.interpret.walks import RESTART, Counter, place
 
 ALONE = 2
@@ -202,8 +202,8 @@ def whole(f: Frame, header: int, v: Any = UNSET) -> bool:
     try:
         Whole(f, shape, v).capture()
     except Open as e:
-        if e.changed and len(vm.exploring) > 1:
-            raise  # what a loop further out has, which may carry it
+        if e.changed and len(vm.exploring) > 1 or isinstance(e, TooNested):
+            raise  # what a loop further out has, which may carry it; or a branch that it is in
         events.emit("loop_open", where=str(current_site()), why=str(e))
         raise again(f, header, LEAVE) from None
     finally:

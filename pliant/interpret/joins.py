@@ -29,7 +29,7 @@ from pliant.interpret.runtime import call_if
 from pliant.interpret.selects import condition, selected
 from pliant.interpret.shadows import Shadow, index, item, unwrite, writes_to
 from pliant.interpret.state import LEAVE, Frame, Restart, current_site, vm
-from pliant.interpret.subprograms import Open, TooMany, Unchanged, explore, settled, tree
+from pliant.interpret.subprograms import Open, TooMany, TooNested, Unchanged, explore, settled, tree
 from pliant.interpret.walks import RESTART
 from pliant.symbolic import ops
 
@@ -52,10 +52,16 @@ def joined(f: Frame, v: Any) -> bool:
         vm.joins[key] = LEAVE
         return False
     unchanged = Unchanged()
+    if not vm.joining:
+        vm.ways_run = 0
     vm.joining.append(key)
     try:
         Join(f, sides).capture(v)
     except Open as e:
+        if isinstance(e, TooNested):
+            if len(vm.joining) > 1:
+                raise  # alone it may well be closed
+            history.branch_at(site).nested = True
         events.emit("branch_open", where=str(site), why=str(e))
         vm.joins[key] = LEAVE
         vm.loop_codes.append(f.code)

@@ -39,7 +39,8 @@ LENGTH = 4000
 """Operations of all ways together."""
 FRAMES = 4000
 """Calls on all ways together: the number that a recursion goes by may be known to be large and no more, and each call may be two."""
-
+RUNS = 64
+"""Runs of ways within one branch, those of the branches inside of its ways included: each level of nesting multiplies them."""
 
 ELSEWHERE = 1 << 40
 """From here on frames are numbered that no restart is about."""
@@ -61,6 +62,10 @@ class Open(Exception):
 
 class TooMany(Open):
     """There are more than so many ways through it."""
+
+
+class TooNested(Open):
+    """The branches inside of its ways, each with ways of its own, have taken more than so many runs. It is the outermost branch's."""
 
 
 class Unsteady(Open):
@@ -125,6 +130,10 @@ def one_way(
 ) -> Way:
     """One run, its decisions those of the script, then True. The trace and the scope are as before, but for what is from outside."""
     trace, scope, world = vm.trace, vm.scope, vm.world
+    if vm.joining:
+        vm.ways_run += 1
+        if vm.ways_run > RUNS:
+            raise TooNested(f"the branches in it take more than {RUNS} runs")
     way = Way([], [])
     n, calls, changes, asserts, guards = len(trace.ops), len(trace.torch_ops), len(trace.journal), len(scope._asserts), len(scope._guards)
     known, names, stale = dict(trace.known), set(scope.symbols), set(trace.stale)

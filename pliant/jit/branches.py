@@ -46,7 +46,10 @@ joins = True
 class Branch:
     """One branch on data. Called by compiled code with the side that a run takes where the graph ends."""
 
-    __slots__ = ("__weakref__", "changes", "code", "counting", "hot", "left", "lineno", "next_look", "path", "refused", "roots", "takes")
+    __slots__ = (
+        *("__weakref__", "changes", "code", "counting", "hot", "left", "lineno", "nested"),
+        *("next_look", "path", "refused", "roots", "takes"),
+    )
 
     def __init__(self, code: CodeType, path: tuple, lineno: int) -> None:
         self.code = weakref.ref(code)
@@ -58,6 +61,7 @@ class Branch:
         self.next_look = FIRST_LOOK
         self.changes = 0
         self.refused = ""
+        self.nested = False  # whether too many branches are inside of its sides to look at all ways
         self.counting: bool | None = None  # the runs of the operation that it is with both sides; None: it is no such
         self.roots: list[weakref.ref[CodeType]] = []  # code objects with entries in which it is
 

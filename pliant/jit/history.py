@@ -130,7 +130,7 @@ class History:
 
     def joins_at(self, site: Site) -> bool:
         """Whether both sides of this branch are tried as one operation."""
-        return branches.joins and self.hot_side(site) is None
+        return branches.joins and self.hot_side(site) is None and not self.sites.branches.at(site).nested
 
     def counter_at(self, site: Site) -> Any:
         """What counts the sides that runs of this branch take, both of them being one operation. None: nothing is to be decided."""

@@ -306,6 +306,8 @@ def is_written(trace: Any, op: Any) -> bool:
     info = op_info(op.target)
     if info.custom and (op.target in SEEDING or not op.target._schema.name.startswith("pliant::")):
         return True
+    if not info.writes:
+        return False
     memory = {t.storage_id for t in written(op)}
     return bool(memory) and any([t.storage_id in memory for t in trace.inputs])
 

@@ -98,7 +98,7 @@ def needed(f: Any, v: Any, wanted: bool, at: int) -> bool:
     if vm.rehearsing:
         return False  # the code runs again, in CPython, and its branch is one
     if type(v) is TracedTensor:
-        if has_written(vm.trace) or handled(f) or asked_of(f, at) is None or vm.asking:
+        if vm.asking or handled(f) or asked_of(f, at) is None or has_written(vm.trace):
             return False
         if any([type(n) is not int or n != 1 for n in v.sizes]):
             return False
@@ -128,8 +128,10 @@ def asked_of(f: Any, at: int) -> tuple[type[Exception], str] | None:
     """The exception and its words that the instructions from `at` on raise. Words that the run makes are not told: where memory from
     outside has not been written to, CPython raises them."""
     found = raised(f, at)
-    if found is None and not has_written(vm.trace):
+    if found is None:
         found = raised_with_words(f, at)
+        if found is not None and has_written(vm.trace):
+            return None
     return None if found is None or is_answer(f, found[0]) else found
 
 

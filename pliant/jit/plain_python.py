@@ -5,9 +5,10 @@ resume costs ten times what the pieces do. What decides is what was seen of the 
 
 | seen                                              | from then on                                       |
 |---------------------------------------------------|----------------------------------------------------|
-| a piece with operations, or that ends at a call   | it is compiled as ever                             |
-| FEW pieces without any, one of which returned     | CPython runs the rest in one go, and `tolist` in   |
-|                                                   | front of it                                        |
+| a piece with operations                           | it is compiled as ever                             |
+| FEW pieces without any, one of which returned,    | CPython runs the rest in one go, and `tolist` in   |
+| and none that ended at a call                     | front of it                                        |
+| MANY pieces without any, whatever they ended at   | the same; what they call is still compiled         |
 | nothing in front of it, either                    | CPython runs the whole frame                       |
 """
 
@@ -25,6 +26,7 @@ from pliant.jit.identity import WeakIdDict
 from pliant.jit.nested_frames import calls_python
 
 FEW = 4
+MANY = 16
 DECISION = "Decision"
 DECISIONS = ("branch", "branch_none", "loop")
 
@@ -48,12 +50,13 @@ def of_python_alone(fn: Any, args: Any, kwargs: Any) -> bool:
 class Seen:
     """What was seen of the pieces of one code object behind graph breaks."""
 
-    __slots__ = ("alone", "pieces", "resumed", "returned", "works")
+    __slots__ = ("alone", "calls", "computes", "pieces", "resumed", "returned")
 
     def __init__(self) -> None:
         self.pieces = 0
         self.returned = False
-        self.works = False
+        self.calls = False
+        self.computes = False
         self.alone = False
         self.resumed: list[CodeType] = []
 
@@ -77,27 +80,27 @@ class PlainPython:
         found = self.seen.get(code)
         return found is not None and found.alone
 
-    def note(self, code: CodeType, works: bool, exit_: str) -> None:
-        """An entry was made of `code`; `works`: it has operations, `exit_`: how it ends (`exit_name`)."""
+    def note(self, code: CodeType, computes: bool, exit_: str) -> None:
+        """An entry was made of `code`; `computes`: it has operations, `exit_`: how it ends (`exit_name`)."""
         origin, shift = resume.origin_of(code)
         returned = exit_ == Return.__name__
-        works = works or exit_ == BreakExit.__name__
         if not shift:
-            if not works and not returned and self.alone(code):
+            if not computes and not returned and self.alone(code):
                 native.clear(code)
                 native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
             return
         found = self.seen.get(origin)
         if found is None:
             found = self.seen[origin] = Seen()
-        found.works |= works
-        if found.works or found.alone:
+        found.computes |= computes
+        if found.computes or found.alone:
             found.resumed.clear()
             return
+        found.calls |= exit_ == BreakExit.__name__
         found.pieces += 1
         found.returned |= returned
         found.resumed.append(code)
-        if found.pieces >= FEW and found.returned:
+        if found.pieces >= MANY or found.pieces >= FEW and found.returned and not found.calls:
             found.alone = True
             for piece in (origin, *found.resumed):
                 native.clear(piece)

@@ -11,6 +11,7 @@ import torch
 
 import pliant
 from pliant import events, native
+from pliant.interpret import subprograms
 from pliant.jit import branches
 from tests import helpers
 from tests.helpers import check, check_converges, check_world, compiled
@@ -494,3 +495,43 @@ RECURSIONS = {"bounded": lambda x, n: x + fib(n % 6), "number": lambda x, n: x +
 def test_recursions_in_two_directions_on_a_number_that_changes(fn):
     """On the side on which the number is large, each call is two, without end: this took minutes."""
     check_converges(lambda: fn, [(torch.ones(2), n) for n in (3, 4, 5, 2, 7, 11, 6, 3, 5, 2, 7, 11, 6, 4)], 30)
+
+
+def rated(confusion):
+    tn, fp, fn, tp = confusion.reshape(-1)
+    if tp + tn != 0 and fp + fn == 0:
+        return torch.tensor(1.0)
+    if tp + tn == 0 and fp + fn != 0:
+        return torch.tensor(-1.0)
+    confusion = confusion.float()
+    actual, predicted, total = confusion.sum(-1), confusion.sum(-2), confusion.sum()
+    above = torch.trace(confusion) * total - (actual * predicted).sum()
+    below = (total**2 - (predicted * predicted).sum()) * (total**2 - (actual * actual).sum())
+    if below == 0:
+        eps = torch.tensor(1e-7)
+        if fn == 0 and tn == 0:
+            above = torch.sqrt(eps) * (tp - fp)
+        elif fp == 0 and tn == 0:
+            above = torch.sqrt(eps) * (tp - fn)
+        elif tp == 0 and fn == 0:
+            above = torch.sqrt(eps) * (tn - fp)
+        elif tp == 0 and fp == 0:
+            above = torch.sqrt(eps) * (tn - fn)
+        elif tp == 0:
+            above = tn - fp * fn
+        elif fp == 0 or fn == 0:
+            above = tp * tn
+        else:
+            return torch.tensor(0.0)
+        below = (tp + fp + eps) * (tp + fn + eps) * (tn + fp + eps) * (tn + fn + eps)
+    return above / torch.sqrt(below)
+
+
+def test_branches_within_branches_are_captured_in_bounded_time(monkeypatch):
+    runs, one_way = [], subprograms.one_way
+    monkeypatch.setattr(subprograms, "one_way", lambda *args, **kw: runs.append(1) or one_way(*args, **kw))
+    compiled = helpers.compiled(rated)
+    tables = [torch.tensor(t).reshape(2, 2) for t in ([5, 1, 2, 7], [3, 0, 0, 4], [0, 3, 0, 4], [0, 0, 5, 4], [2, 3, 0, 0], [9, 2, 3, 1])]
+    for table in tables * 3:
+        torch.testing.assert_close(compiled(table), rated(table))
+    assert len(runs) < 40 * subprograms.RUNS

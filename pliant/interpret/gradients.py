@@ -58,11 +58,13 @@ def l_apply(args: tuple, kw: dict) -> Any:
         raise_binding_error(APPLY, args, kw)
     for name in OF_FUNCTIONS:  # PyTorch finds them by itself
         found = lookup(args[0], name)
-        if found is not lookup(torch.autograd.Function, name) and type(found) not in (staticmethod, bool):
-            raise Break("PL0030", f"an autograd.Function whose {name} is no static method", clean=True)
-        if type(found) is staticmethod and type(found.__func__) is not types.FunctionType:
+        if found is lookup(torch.autograd.Function, name) or type(found) is bool:
+            continue
+        if type(found) not in (staticmethod, classmethod):
+            raise Break("PL0030", f"an autograd.Function whose {name} is no static or class method", clean=True)
+        if type(found.__func__) is not types.FunctionType:
             raise Break("PL0030", f"an autograd.Function whose {name} is no function", clean=True)
-        if type(found) is staticmethod and id(found.__func__) not in vm.world.own_functions and type(found.__func__) is types.FunctionType:
+        if id(found.__func__) not in vm.world.own_functions:
             guard_function(found.__func__)
     if vm.world.levels.entered:
         if kw:

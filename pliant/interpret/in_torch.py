@@ -55,6 +55,20 @@ def leave_inference() -> None:
     raise NotImplementedError
 
 
+# -- rows of many lengths ------------------------------------------------------------------------------------------------
+def pad_sequence(sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right") -> Any:
+    """`torch._C._nn.pad_sequence`, which asks for each row whether it is longer than those before it."""
+    longest = sequences[0].size(0)
+    for row in sequences[1:]:
+        longest = torch.sym_max(longest, row.size(0))
+    padded, whole = [], (0, 0) * (sequences[0].dim() - 1)
+    for row in sequences:
+        missing = longest - row.size(0)
+        ends = (0, missing) if padding_side == "right" else (missing, 0)
+        padded.append(torch.constant_pad_nd(row, (*whole, *ends), padding_value))
+    return torch.stack(padded, 0 if batch_first else 1)
+
+
 # -- jagged nested tensors -----------------------------------------------------------------------------------------------
 def jagged_from_list(tensors: Any, dtype: Any, device: Any) -> Any:
     """`torch.nested.as_nested_tensor(list, layout=torch.jagged)`, which does not ask how long rows are if only their first dim differs."""

@@ -53,11 +53,25 @@ spelled_out("corrcoef", in_torch.corrcoef)
 @lookaside(torch._C._nn.pad_sequence)
 def l_pad_sequence(args: tuple, kw: dict) -> Any:
     """C++ copies each into its place, which broadcasts; of a traced tensor it puts them there otherwise, which does not."""
-    rows = args[0] if args else kw.get("sequences")
+    rows, value = args[0] if args else kw.get("sequences"), args[2] if len(args) > 2 else kw.get("padding_value", 0.0)
     if type(rows) in (list, tuple) and rows and all([type(r) is TracedTensor for r in rows]) and len({len(r.sizes) for r in rows}) == 1:
         if not all([vm.truth(a == b) for r in rows[1:] for a, b in zip(rows[0].sizes[1:], r.sizes[1:], strict=True)]):
             raise Break("PL0030", "pad_sequence of tensors of different widths", clean=True)
+        if not rows[0].dtype.is_signed and value not in range(256):
+            raise Break("PL0030", "pad_sequence with a number that its dtype may not have", clean=True)
+        if spells_padding(rows, *args[1:], **kw):
+            return inline(in_torch.pad_sequence, args, kw)
     return graph_call(torch._C._nn.pad_sequence, args, kw)
+
+
+def spells_padding(rows: Any, batch_first: Any = False, padding_value: Any = 0.0, padding_side: Any = "right", **other: Any) -> bool:
+    """Whether `in_torch.pad_sequence` does what C++ does: rows of one kind, of lengths that are not all numbers."""
+    one = rows[0]
+    if other or len(rows) == 1 or not one.sizes or padding_side not in ("left", "right") or type(batch_first) is not bool:
+        return False
+    alike = all([(r.dtype, r.device, r.layout) == (one.dtype, one.device, one.layout) and not is_stand(r) for r in rows])
+    fits = type(padding_value) in (int, float) and (one.dtype.is_floating_point or float(padding_value).is_integer())
+    return alike and fits and any([type(r.sizes[0]) is not int for r in rows])
 
 
 @lookaside(operator.delitem)

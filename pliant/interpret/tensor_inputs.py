@@ -67,6 +67,8 @@ def static_dims(world: World, v: Any, source: Source) -> tuple[bool, ...]:
         if h is None or not h.is_dynamic(source):
             return (True,) * ORIGINAL.dim(v)
     opens = h is not None and not h.keeps_ones
+    if opens:
+        h.saw_sizes(source, v.shape)
     return tuple([n in SPECIALIZED_INTS and not (opens and h.is_dynamic(source.size(i))) for i, n in enumerate(v.shape)])
 
 

@@ -9,6 +9,7 @@ its guard fails, and the guard says what to do differently next time:
 |                                            | of the same argument unless that is a module                          |
 | the identity of a Python function          | at once: its code and its closure are guarded instead                 |
 | the static size of a parameter or buffer   | at once: dynamic                                                      |
+| a size that is 0 or 1                      | a graph for each; in the end open to all (`small_sizes.py`)           |
 | a relation over sizes that a loop rests on | after BACKOFF failures: the loop stays in Python, its body is compiled |
 | a relation over sizes, elsewhere           | after BACKOFF failures: both sides are one operation of the graph, or |
 |                                            | the graph breaks there, both sides compiled                           |
@@ -38,6 +39,7 @@ from pliant.jit.branches import Branches
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.plain_python import PlainPython
 from pliant.jit.resume import origin_of
+from pliant.jit.small_sizes import SmallSizes
 
 TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}
 SHORT_CUTS = 3  # decisions of PyTorch's own code on a size: 0, 1 and others may each want a graph, and then there is peace
@@ -96,6 +98,7 @@ class History:
         self.dynamic: set[Source] = set()
         self.kin: set[Source] = set()  # lists and arguments of which some int has changed
         self.opaque: set[Source] = set()
+        self.small = SmallSizes()
         self.failures: collections.Counter[Source] = collections.Counter()
         self.joined: set[tuple[int, int]] = set()  # (id of a code, offset) of branches on numbers that the latest capture has whole
 
@@ -104,6 +107,12 @@ class History:
         if source in self.dynamic or self.sites.endings and ending(source) in self.sites.endings:
             return True
         return self.in_loop and source.op == "index" and source.base is not None and source.base.op == "local"
+
+    def saw_sizes(self, source: Source, shape: Iterable[int]) -> None:
+        """The capture reads a tensor of this shape, whose sizes of 0 and 1 would be part of what is compiled."""
+        for size in self.small.observe(source, shape):
+            if size not in self.dynamic:
+                self.note(self.dynamic, size, "open to 0 and 1")
 
     def varies(self, source: Source) -> bool:
         """Whether this int is known to be another in each call: it has changed, or it is carried by a loop that stays in Python."""

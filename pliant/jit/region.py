@@ -338,6 +338,7 @@ class Region:
             vm.make_behind = side_exits.not_behind if MARKS in record.refused else found_behind
         vm.undoes = self.context.torch_level
         record.history.joined.clear()
+        record.history.small.capture = record.captures
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
         whole = self.config.fullgraph or found.world.error_on_break
         if whole and isinstance(found.exit, BreakExit) and found.exit.code in LEARNED:

@@ -12,7 +12,15 @@ from __future__ import annotations
 
 import math
 import weakref
-from types import CodeType, FunctionType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
@@ -30,8 +38,13 @@ from pliant.interpret.state import Break, vm
 KEYS = {str, int, float, bool, bytes, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device}
 
 
+OF_C = {MethodDescriptorType, GetSetDescriptorType, WrapperDescriptorType}
+
+
 def is_key(a: Any) -> bool:
     """Whether a cache may be looked up for this argument: nothing of the program's own is run for it."""
+    if type(a) in OF_C or type(a) is BuiltinFunctionType and type(a.__self__) in (type(None), ModuleType):
+        return True
     return (type(a) in KEYS or type(a) is tuple and all(map(is_key, a))) and id(a) not in vm.world.own_functions
 
 

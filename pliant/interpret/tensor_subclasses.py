@@ -379,7 +379,7 @@ def own_attribute(t: Any, name: str) -> Any:
         if own is not UNSET and (real is None or name not in real.__dict__) and (id(t), name) not in world.tensor_writes:
             return call(own, (t, name), {})
         return UNSET
-    if of_tensors:
+    if of_tensors or name == "__dict__":  # a class beside Tensor has one of its own
         return UNSET
     if type(raw) is types.FunctionType:
         if jagged.is_jagged(cls):
@@ -392,6 +392,8 @@ def own_attribute(t: Any, name: str) -> Any:
     real = world.real.get(id(t))
     if (real is not None and name in real.__dict__) or (id(t), name) in world.tensor_writes:
         return UNSET
+    if lookup(type(raw), "__get__") is not UNSET:
+        raise Break("PL0007", f"attribute {name!r} of a {cls.__name__}, which a {type(raw).__name__} works out", clean=True)
     return getattr_(cls, name)
 
 

@@ -1,14 +1,14 @@
 """Sizes that are 0 or 1 in some calls: when a graph for each case is too many, and they are left open.
 
-A size that is 0, 1 or more may want a graph for each of the three: what is empty, or broadcasts, is computed otherwise, and a batch of one is
-common. But the cases of several sizes multiply. What decides is what the captures of a frame have seen:
+A size that is 0, 1 or more may want a graph for each of the three: what is empty, or broadcasts, is computed otherwise, and a batch of
+one is common. But the cases of several sizes multiply. What decides is what the captures of a frame have seen:
 
-| seen                                                               | from then on                                      |
-|--------------------------------------------------------------------|---------------------------------------------------|
-| a size that is of another kind (0, 1, more) than in a capture before | a graph for each kind                             |
-| MANY of them that do not go together                               | those are open: one graph is right for all kinds  |
-| one of them in a list or dict with MANY tensors                    | so is that dim of its other tensors, unless it has |
-|                                                                    | never been more than 1                            |
+| seen                                                                 | from then on                                    |
+|----------------------------------------------------------------------|-------------------------------------------------|
+| a size that is of another kind (0, 1, more) than in a capture before | a graph for each kind                           |
+| MANY of them that do not go together                                 | those are open: one graph is right for all      |
+| one of them in a list or dict with MANY tensors                      | so is that dim of its other tensors, unless it  |
+|                                                                      | has never been more than 1                      |
 """
 
 from __future__ import annotations

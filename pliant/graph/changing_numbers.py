@@ -323,9 +323,12 @@ def attention(
 
 # -- random numbers -------------------------------------------------------------------------------------------------------------
 def drawn(x: Any, keep: Any) -> Any:
-    """Ones with this probability, else zeros, in the shape of `x`, from the same stream of random numbers as `bernoulli_`."""
+    """Ones with this probability, else zeros, like `x`: in memory, too, where they are drawn one after the other."""
     with gradients(False):
-        return apply(x.owner(), aten.bernoulli.p, ORIGINAL.detach(x), keep)
+        noise = torch.empty_like(x)
+        apply(x.owner(), aten.bernoulli_.float, noise, keep)
+    torch.autograd.graph.increment_version(noise)
+    return noise
 
 
 def drops(x: Any, p: Any, training: Any, inplace: Any) -> bool:

@@ -20,6 +20,7 @@ from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, 
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
 from pliant.interpret.generators import Generator
+from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.late_items import item_at, may_be_late
 from pliant.interpret.late_text import LateText, chosen, percent, varies
 from pliant.interpret.opaque import Opaque
@@ -695,8 +696,11 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
         for name in BINARY_METHODS[fn]:
             if name is not None:
                 lookup(type(x), name)
-    if (type(a) is TracedTensor or type(b) is TracedTensor) and vm.world.has_subclasses:
-        return graph_call(fn, (a, b), {})  # the result is of the class
+    if type(a) is TracedTensor or type(b) is TracedTensor:
+        other = type(b if type(a) is TracedTensor else a)
+        told = other.__flags__ & HEAPTYPE and other is not TracedTensor and lookup(other, "__torch_function__") is not UNSET
+        if vm.world.has_subclasses or told:
+            return graph_call(fn, (a, b), {})  # the result is of the class, or what the class of a number answers
     return native(fn, (a, b), {})
 
 

@@ -17,7 +17,6 @@ from torch.fx import _symbolic_trace as symbolic_trace
 
 from pliant.graph.originals import torch
 
-
 SAVED_TENSORS_HOOKS = torch._C._autograd._top_saved_tensors_default_hooks
 
 

@@ -62,6 +62,7 @@ SMOOTH = {
     "dropout, a part": lambda x, g: F.dropout(x[:, ::2], g / 5),
     "dropout, one row for all": lambda x, g: F.dropout(x[:1].expand(3, -1), g / 5),
     "alpha_dropout, transposed": lambda x, g: F.alpha_dropout(x.t() * 2, g / 5, True),
+    "dropout of nothing": lambda x, g: F.dropout(x[:, :0], g / 5) * 2,
     "dropout, not in training": lambda x, g: F.dropout(x, g / 5, False) * 2,
     "dropout1d": lambda x, g: F.dropout1d(x[None], g / 5),
     "dropout2d": lambda x, g: F.dropout2d(x[None, None].expand(2, 3, *x.shape), g / 5),

@@ -9,9 +9,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import numpy as np
-
 from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import numpy as np
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure
 from pliant.interpret.arrays.operands import WEAK, asarray, fresh, lent

@@ -1,0 +1,94 @@
+"""What perturbations found in numbers of operators, classes of numbers, protocols and functions of NumPy's."""
+
+from __future__ import annotations
+
+import typing
+
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers import check, pliant
+
+F = torch.nn.functional
+
+
+def twelve(cls, func, kinds, args=(), kwargs=None):
+    return 12
+
+
+@pytest.mark.parametrize("base, value", [(int, 2), (float, 1.5)])
+@pytest.mark.parametrize("fn", [lambda x, n: x * n, lambda x, n: n + x, lambda x, n: torch.add(x, n), lambda x, n: x.mul(n)])
+def test_a_class_of_numbers_gets_a_torch_function(base, value, fn):
+    kind = type("Kind", (base,), {})
+    program = lambda x: fn(x, kind(value))  # noqa: E731
+    compiled = pliant.compile(program)
+    x = torch.ones(3)
+    assert torch.equal(compiled(x), program(x))
+    kind.__torch_function__ = classmethod(twelve)
+    assert program(x) == compiled(x) == 12
+    del kind.__torch_function__
+    assert torch.equal(compiled(x), program(x))
+
+
+def test_a_class_of_numbers_gets_a_conversion():
+    kind = type("Kind", (float,), {})
+    program = lambda x: torch.full((2,), kind(1.5)) + x  # noqa: E731
+    compiled = pliant.compile(program)
+    x = torch.ones(2)
+    assert torch.equal(compiled(x), program(x))
+    kind.__float__ = lambda self: 7.0
+    assert torch.equal(compiled(x), program(x))
+
+
+def test_a_protocol_is_no_longer_checked_at_runtime():
+    @typing.runtime_checkable
+    class Has(typing.Protocol):
+        def f(self):
+            ...
+
+    class Thing:
+        def f(self):
+            return 1
+
+    program = lambda x: (x + 1, isinstance(Thing(), Has))  # noqa: E731
+    compiled = pliant.compile(program)
+    x = torch.ones(2)
+    assert compiled(x)[1] is program(x)[1] is True
+    Has._is_runtime_protocol = None
+    for fn in (program, compiled):
+        with pytest.raises(TypeError):
+            fn(x)
+    Has._is_runtime_protocol = True
+    assert compiled(x)[1] is True
+
+
+def test_functions_of_numpy_that_are_replaced_by_what_calls_them(monkeypatch):
+    program = lambda x: (x + 1, np.issubdtype("int8", np.number))  # noqa: E731
+    compiled = pliant.compile(program)
+    x = torch.ones(2)
+    assert compiled(x)[1] is True
+    before = np.issubdtype
+    monkeypatch.setattr(np, "issubdtype", lambda a, b: not before(a, b))
+    assert compiled(x)[1] is program(x)[1] is False
+
+
+@pytest.mark.parametrize("fn", [F.dropout, F.alpha_dropout])
+def test_dropout_of_nothing_is_its_argument(fn):
+    program = lambda x, p: fn(x, p, True)  # noqa: E731
+    compiled = pliant.compile(program)
+    for p in (0.5, 0.25, 0.125):
+        compiled(torch.ones(3), p)
+    x = torch.ones(0, 3)
+    assert compiled(x, 0.3) is x
+
+
+def test_numbers_beyond_float32_are_refused_as_in_eager():
+    program = lambda x, v: F.threshold(x, v, 0.0)  # noqa: E731
+    sets = [(torch.linspace(-1, 1, 4).requires_grad_(), v) for v in (0.1, 0.2, 0.3, 1e300, 0.4)]
+    check(program, *sets, grad=True)
+
+
+def test_orders_of_norms_out_of_bounds():
+    check(lambda x, p: F.pairwise_distance(x, x + 1, p), *[(torch.ones(2, 3, requires_grad=True), p) for p in (1.5, 1.7, 2.5, 5e-324, 300.0)],
+        grad=True)

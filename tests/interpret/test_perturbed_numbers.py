@@ -90,5 +90,24 @@ def test_numbers_beyond_float32_are_refused_as_in_eager():
 
 
 def test_orders_of_norms_out_of_bounds():
-    check(lambda x, p: F.pairwise_distance(x, x + 1, p), *[(torch.ones(2, 3, requires_grad=True), p) for p in (1.5, 1.7, 2.5, 5e-324, 300.0)],
+    orders = (1.5, 1.7, 2.5, 5e-324, 300.0)
+    check(lambda x, p: F.pairwise_distance(x, x + 1, p), *[(torch.ones(2, 3, requires_grad=True), p) for p in orders],
         grad=True)
+
+
+def test_tensors_of_changing_numbers_on_the_device_that_is_named():
+    program = lambda x: (torch.tensor([x.shape[0]], device="cpu"), x.new_tensor([x.shape[0], 1.5]))  # noqa: E731
+    compiled = pliant.compile(program)
+    for n in (3, 4):
+        x = torch.ones(n)
+        with torch.device("meta"):
+            for want, got in zip(program(x), compiled(x), strict=True):
+                assert got.device == want.device and torch.equal(got, want)
+
+
+def test_new_tensor_of_a_class():
+    kind = type("Kind", (torch.Tensor,), {})
+    program = lambda x: x.new_tensor([x.shape[0]])  # noqa: E731
+    compiled = pliant.compile(program)
+    for n in (3, 4):
+        assert type(compiled(torch.ones(n).as_subclass(kind))) is type(program(torch.ones(n).as_subclass(kind)))

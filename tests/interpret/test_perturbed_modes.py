@@ -1,0 +1,102 @@
+"""What modes and classes are told, whatever their `__torch_function__` is called and however it takes its arguments."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tests.helpers import pliant
+
+
+def usual(self, fn, types, args=(), kwargs=None):
+    self.heard.append((fn.__name__, types))
+    return fn(*args, **(kwargs or {}))
+
+
+def open_handed(self, *args, **kwargs):
+    return usual(self, *args, **kwargs)
+
+
+def some_open(self, fn, *rest):
+    return usual(self, fn, *rest)
+
+
+@functools.wraps(usual)
+def wrapped(*args, **kwargs):
+    return usual(*args, **kwargs)
+
+
+def named(fn):
+    def __torch_function__(*args, **kwargs):  # noqa: N807
+        return fn(*args, **kwargs)
+
+    return __torch_function__
+
+
+SPELLINGS = {
+    "usual": usual, "open": open_handed, "some open": some_open, "wrapped": wrapped, "named": named(usual),
+    "named, open": named(open_handed),
+}  # fmt: skip
+
+
+def of_mode(kind):
+    def program(x):
+        with kind() as m:
+            y = x * len(x)
+            z = [len(v) for v in (x, y)]
+            n = x.numel() + x.dim()
+            q = torch.add(x, y)
+            p = torch.nn.Parameter(x)
+            len(p)
+            y = y + torch.Tensor([2.0, 3.0])[0]
+        return y, q, n, z, m.heard
+
+    return program
+
+
+def of_class(kind):
+    def program(x):
+        kind.heard.clear()
+        y = x.as_subclass(kind)
+        z = y * 2 + x
+        len(y), y.numel()
+        return z, torch.add(y, x), list(kind.heard)
+
+    return program
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("mode", [True, False])
+def test_what_is_told(name, mode):
+    spelling = SPELLINGS[name]
+    if mode:
+        kind = type("Kind", (TorchFunctionMode,), {"__torch_function__": spelling, "__init__": begun})
+        program = of_mode(kind)
+    else:
+
+        class Kind(torch.Tensor):
+            heard: list = []  # noqa: RUF012
+
+            @classmethod
+            def hear(cls, fn, types, args=(), kwargs=None):
+                cls.heard.append((fn.__name__, types))
+                return super().__torch_function__(fn, types, args, kwargs or {})
+
+        def given(cls, *args):
+            return Kind.hear(*args)
+
+        Kind.__torch_function__ = classmethod(given if "open" in name else named(given))
+        program = of_class(Kind)
+    compiled = pliant.compile(program)
+    for n in (3, 4, 3):
+        want, got = program(torch.ones(n)), compiled(torch.ones(n))
+        assert type(want[0]) is type(got[0]) and torch.equal(want[0].as_subclass(torch.Tensor), got[0].as_subclass(torch.Tensor))
+        assert want[2:] == got[2:]
+
+
+def begun(self):
+    TorchFunctionMode.__init__(self)
+    self.heard = []

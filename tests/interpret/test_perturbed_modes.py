@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 
 import pytest
 import torch
@@ -100,3 +101,56 @@ def test_what_is_told(name, mode):
 def begun(self):
     TorchFunctionMode.__init__(self)
     self.heard = []
+
+
+class Reads:
+    def __get__(self, obj, cls=None):
+        return type(obj).__name__, cls.__name__, None if obj is None else obj.shape[0]
+
+
+class Stands(Reads):
+    def __set__(self, obj, value):
+        raise AttributeError
+
+
+class Plain(torch.Tensor):
+    reads, stands = Reads(), Stands()
+    later = functools.partialmethod(lambda self, k: (k, type(self).__name__), 3)
+
+
+class Told(torch.Tensor):
+    reads, stands = Reads(), Stands()
+    later = functools.partialmethod(lambda self, k: (k, type(self).__name__), 3)
+
+    @classmethod
+    def __torch_function__(cls, fn, types, args=(), kwargs=None):
+        return super().__torch_function__(fn, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("kind", [Plain, Told])
+def test_descriptors_of_classes_of_tensors_are_given_the_tensor(kind):
+    made = lambda x: (x.as_subclass(kind).reads, x.as_subclass(kind).stands, x.as_subclass(kind).later(), x + 1)  # noqa: E731
+    given = lambda x: (x.reads, x.stands, x.later(), x + 1)  # noqa: E731
+    for program, convert in ((made, lambda x: x), (given, lambda x: x.as_subclass(kind))):
+        compiled = pliant.compile(program)
+        for n in (3, 4):
+            x = convert(torch.ones(n))
+            assert program(x)[:3] == compiled(x)[:3]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_device_context_is_on_the_stack_once(late):
+    def program(x):
+        n = torch.nested.as_nested_tensor([x, x[:1].sin()], layout=torch.jagged)
+        return (n * 2).to_padded_tensor(0.0), n.sin().values()
+
+    compiled = pliant.compile(program)
+    if late:
+        compiled(torch.ones(3, 4))
+    depth = torch._C._len_torch_function_stack()
+    for _ in range(2):
+        with torch.device("cpu"):
+            compiled(torch.ones(3, 4))
+            gc.collect()
+            assert torch._C._len_torch_function_stack() == depth + 1
+    assert torch._C._len_torch_function_stack() == depth

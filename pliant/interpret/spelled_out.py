@@ -37,9 +37,10 @@ def spelled_out(name: str, own: Callable[..., Any]) -> None:
                 pass
         return graph_call(fn, args, kw)
 
-    lookaside(getattr(torch, name))(lambda args, kw: call(getattr(torch, name), args, kw))
-    if hasattr(torch.Tensor, name):
-        METHOD_LOOKASIDES[(torch.Tensor, name)] = lambda t, args, kw: call(getattr(torch.Tensor, name), (t, *args), kw)
+    function, method = getattr(torch, name), getattr(torch.Tensor, name, None)  # the program may put others there
+    lookaside(function)(lambda args, kw: call(function, args, kw))
+    if method is not None:
+        METHOD_LOOKASIDES[(torch.Tensor, name)] = lambda t, args, kw: call(method, (t, *args), kw)
 
 
 spelled_out("take_along_dim", in_torch.take_along_dim)

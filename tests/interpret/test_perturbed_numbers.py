@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing
 
 import numpy as np
@@ -111,3 +112,45 @@ def test_new_tensor_of_a_class():
     compiled = pliant.compile(program)
     for n in (3, 4):
         assert type(compiled(torch.ones(n).as_subclass(kind))) is type(program(torch.ones(n).as_subclass(kind)))
+
+
+class Valued:
+    def __init__(self, n):
+        self.n = n
+
+    def __eq__(self, other):
+        return self.n == other.n
+
+    def __hash__(self):
+        return 1
+
+
+class Says:
+    def __call__(self, *args):
+        return False
+
+
+NEVER = [
+    property(lambda self: lambda *_: False), Says(), functools.partial(lambda *_: False), staticmethod(lambda *_: False),
+    classmethod(lambda *_: False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", NEVER)
+@pytest.mark.parametrize("program", [
+    lambda x: (x + 1, Valued(1) in [Valued(1)]), lambda x: (x + 1, Valued(1) in {Valued(1): 2}), lambda x: (x + 1, Valued(1) == Valued(1)),
+    lambda x: (x + 1, [Valued(1)].count(Valued(1))), lambda x: (x + 1, (Valued(1),) == (Valued(1),)),
+    lambda x: (x + 1, [[Valued(1)]] != [[Valued(1)]]),
+    lambda x: (x + 1, len({Valued(1), Valued(1)})), lambda x: (x + 1, {1: Valued(1)} == {1: Valued(1)}),
+])  # fmt: skip
+def test_equality_of_containers_is_guarded_whatever_it_is(program, how, monkeypatch):
+    x = torch.ones(2)
+    for start in (False, True):
+        compiled = pliant.compile(program)
+        usual = Valued.__eq__
+        if start:
+            assert compiled(x)[1] == program(x)[1]
+        monkeypatch.setattr(Valued, "__eq__", how)
+        assert compiled(x)[1] == program(x)[1]
+        monkeypatch.setattr(Valued, "__eq__", usual)
+        assert compiled(x)[1] == program(x)[1]

@@ -7,6 +7,7 @@ import gc
 
 import pytest
 import torch
+from torch._higher_order_ops.hints_wrap import hints_wrapper
 from torch.overrides import TorchFunctionMode
 
 from tests.helpers import pliant
@@ -154,3 +155,21 @@ def test_a_device_context_is_on_the_stack_once(late):
             gc.collect()
             assert torch._C._len_torch_function_stack() == depth + 1
     assert torch._C._len_torch_function_stack() == depth
+
+
+class Doubles(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, fn, types, args=(), kwargs=None):
+        out = super().__torch_function__(fn, types, args, kwargs or {})
+        with torch._C.DisableTorchFunctionSubclass():
+            return (out * 2).as_subclass(cls) if isinstance(out, torch.Tensor) and torch.is_floating_point(out) else out
+
+
+def test_a_class_is_told_of_operators_that_run_functions():
+    program = lambda x: hints_wrapper(lambda a, b: a + b, (x, x), {}, hints={"k": True})  # noqa: E731
+    compiled = pliant.compile(program)
+    for x in (torch.ones(3), torch.ones(3).as_subclass(Doubles), torch.ones(4).as_subclass(Doubles)):
+        want, got = program(x), compiled(x)
+        assert type(want) is type(got)
+        with torch._C.DisableTorchFunctionSubclass():
+            assert torch.equal(want, got)

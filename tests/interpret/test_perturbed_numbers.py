@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import typing
 
 import numpy as np
@@ -154,3 +155,14 @@ def test_equality_of_containers_is_guarded_whatever_it_is(program, how, monkeypa
         assert compiled(x)[1] == program(x)[1]
         monkeypatch.setattr(Valued, "__eq__", usual)
         assert compiled(x)[1] == program(x)[1]
+
+
+@pytest.mark.parametrize("default", [[1], {"a": 1}, Says(), (1, [2])])
+def test_defaults_read_through_a_signature_are_the_objects_themselves(default):
+    def fn(x, k=default):
+        return x
+
+    program = lambda x: (x + 1, inspect.signature(fn).parameters["k"].default, inspect.getfullargspec(fn).defaults[0])  # noqa: E731
+    compiled = pliant.compile(program)
+    for _ in range(2):
+        assert compiled(torch.ones(2))[1] is compiled(torch.ones(2))[2] is default

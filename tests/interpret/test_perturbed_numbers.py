@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from pliant.jit.persist.tensors import decode_tensor, encode_tensor
 from tests.helpers import check, pliant
 
 F = torch.nn.functional
@@ -166,3 +167,12 @@ def test_defaults_read_through_a_signature_are_the_objects_themselves(default):
     compiled = pliant.compile(program)
     for _ in range(2):
         assert compiled(torch.ones(2))[1] is compiled(torch.ones(2))[2] is default
+
+
+def test_constants_come_from_the_disk_whatever_the_program_has_replaced(monkeypatch):
+    encoded = encode_tensor(torch.tensor([[1.0, 2.0]]))
+    usual = torch.Tensor.clone
+    monkeypatch.setattr(torch.Tensor, "clone", lambda self, *args, **kwargs: usual(self, *args, **kwargs) + 1)
+    with torch.device("meta"):
+        found = decode_tensor(*encoded)
+    assert found.device.type == "cpu" and found.tolist() == [[1.0, 2.0]]

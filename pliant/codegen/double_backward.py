@@ -21,7 +21,7 @@ import torch
 from pliant.codegen.batched_gradients import each, is_legacy, is_wrapped, samples, told
 from pliant.codegen.recipe_source import Repeated
 from pliant.graph import lstm, recurrent, recurrent_gradients
-from pliant.graph.originals import gradients, is_grad_enabled
+from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.lower import liveness
 from pliant.lower.autograd import AUTOCAST, Plan
@@ -202,7 +202,7 @@ class Recipe:
             if slot.wanted:
                 env[slot.vid] = torch.ops.aten.alias.default(value)
             else:
-                env[slot.vid] = value.detach().clone() if slot.written else value.detach()
+                env[slot.vid] = ORIGINAL.clone(ORIGINAL.detach(value)) if slot.written else ORIGINAL.detach(value)
         return env, numbers
 
     def run(self, step: Step, env: dict[int, Any], numbers: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from pliant.codegen.dynamo_graph import Handed, written_by
 from pliant.codegen.failures import DRAWN, NEVER, Place, Places, place_of, remember, states
 from pliant.codegen.variants import Variants
 from pliant.codegen.variants import given as arguments
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.lower import liveness
@@ -136,7 +137,7 @@ def runner(graph: Handed, variants: Variants | None, number: dict[str, int], ass
 
 def copy_of(x: torch.Tensor) -> tuple[torch.Tensor, int | None]:
     """The contents of a tensor, and how often it was written to."""
-    return x.detach().clone(), None if x.is_inference() else x._version
+    return ORIGINAL.clone(ORIGINAL.detach(x)), None if x.is_inference() else x._version
 
 
 def put_back(x: torch.Tensor, contents: torch.Tensor, version: int | None) -> None:

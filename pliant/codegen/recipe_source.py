@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from pliant.graph.originals import gradients, is_grad_enabled, torch
+from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
 from pliant.symbolic import maths
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Printer:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self.globals: dict[str, Any] = {"math": maths, "grad": torch.autograd.grad, "no_grad": torch.no_grad}
+        self.globals |= {"detach": ORIGINAL.detach, "clone": ORIGINAL.clone}
         self.lines: list[str] = []
         self.used: set[str] = set()
 
@@ -91,7 +92,7 @@ class Printer:
                 if name in self.used and name not in known:
                     known.add(name)
                     opening.append(f"{name} = slot{i}{read}")
-            kept = f"slot{i}.detach().clone()" if slot.written else f"slot{i}.detach()"
+            kept = f"clone(detach(slot{i}))" if slot.written else f"detach(slot{i})"
             opening.append(f"v{slot.vid} = {f'alias(slot{i})' if slot.wanted else kept}")
         params += [f"v{vid}" if vid is not None else f"unused{i}" for i, vid in enumerate(r.taken)]
         params += [f"given{i}" for i in range(len(r.heads))]
@@ -118,7 +119,7 @@ class Watched(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, repeated: Repeated, *found: Any) -> tuple:
         ctx.repeated = repeated
-        return tuple([g.clone() for g in found])
+        return tuple([ORIGINAL.clone(g) for g in found])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple:

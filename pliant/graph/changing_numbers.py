@@ -31,8 +31,11 @@ def real(x: Any) -> Any:
     return ORIGINAL.to(x, torch.float32) if x.dtype in HALVES else x
 
 
+LARGEST = 3e38  # beyond it some kernels and derivatives refuse a number, for float32
+
+
 def number(v: Any) -> Any:
-    if type(v) not in NUMBERS:
+    if type(v) not in NUMBERS or type(v) is torch.SymFloat and not (-LARGEST <= v and v <= LARGEST):
         raise Unspelled
     return v
 
@@ -144,10 +147,11 @@ def pad(x: Any, pad: Any, mode: Any = "constant", value: Any = None) -> Any:
 
 # -- norms ----------------------------------------------------------------------------------------------------------------------
 def vector_norm(x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = False, *, dtype: Any = None, out: Any = None) -> Any:  # noqa: A002
-    """Where an element or the whole is zero, so is the derivative, whatever the order. 0, 1, 2 and infinity have ways of their own."""
+    """Where an element or the whole is zero, so is the derivative, whatever the order. 0, 1, 2 and infinity have ways of their own; for
+    orders beyond these bounds powers overflow, here and there otherwise."""
     refuse(out, dtype)
     w, p = real(x), number(ord)
-    if not (p > 0) or p == 1 or p == 2 or p == math.inf:
+    if not (p >= 0.01 and p <= 100) or p == 1 or p == 2:
         raise Unspelled
     sizes = [w.sizes[d] for d in (range(len(w.sizes)) if dim is None else (dim,) if type(dim) is int else dim)]
     if any([type(n) is int and n == 0 for n in sizes]):
@@ -323,17 +327,20 @@ def attention(
 
 # -- random numbers -------------------------------------------------------------------------------------------------------------
 def drawn(x: Any, keep: Any) -> Any:
-    """Ones with this probability, else zeros, in the shape of `x`, from the same stream of random numbers as `bernoulli_`."""
+    """Ones with this probability, else zeros, like `x`: in memory, too, where they are drawn one after the other."""
     with gradients(False):
-        return apply(x.owner(), aten.bernoulli.p, ORIGINAL.detach(x), keep)
+        noise = torch.empty_like(x)
+        apply(x.owner(), aten.bernoulli_.float, noise, keep)
+    torch.autograd.graph.increment_version(noise)
+    return noise
 
 
 def drops(x: Any, p: Any, training: Any, inplace: Any) -> bool:
-    """Whether anything is dropped. Whatever is out of range is left to PyTorch."""
+    """Whether anything is dropped: of no elements nothing is. Whatever is out of range is left to PyTorch."""
     refuse(inplace)
     if type(x) is not TracedTensor or x.dtype not in REALS or not (number(p) > 0 and p < 1) or type(training) is not bool:
         raise Unspelled
-    return training
+    return training and all([bool(n != 0) for n in x.shape])
 
 
 def dropping(noise_like: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 A program may put a function of its own in the place of `torch.Tensor.item` or `torch.is_grad_enabled`. Where the program calls it, it is
 interpreted; what pliant itself asks for, and what captured operators are printed as, is PyTorch's. So rooms that are at work while programs
-run have their `torch`, `operator` and `math` from here.
+run have their `torch`, `operator`, `math` and `numpy` from here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import math
     import operator
 
+    import numpy
     import torch
 else:
 
@@ -30,7 +31,7 @@ else:
         def __getattr__(self, name):
             return getattr(self.of_now, name)
 
-    math, operator, torch = map(Library, ("math", "operator", "torch"))
+    math, operator, torch, numpy = map(Library, ("math", "operator", "torch", "numpy"))
     torch._C = Library("torch._C")
 
 ORIGINAL: Any = types.SimpleNamespace(**{name: getattr(torch.Tensor, name) for name in dir(torch.Tensor) if name != "__class__"})

@@ -12,6 +12,7 @@ from typing import Any
 
 from pliant.graph.decompositions import Unspelled, tried
 from pliant.graph.originals import math, operator, torch
+from pliant.interpret.state import Break
 
 F = torch.nn.functional
 C = torch._C._functorch
@@ -38,6 +39,16 @@ def only(**options: Any) -> None:
     """These options are not spelled."""
     if any([v not in (None, False, 0, 0.0) for v in options.values()]):
         raise Unspelled
+
+
+def whole(x: Any, refused: str = "") -> None:
+    """Of tensors that lie otherwise in memory, with the batch last say, the results do, too, or PyTorch refuses them."""
+    while C.is_functorch_wrapped_tensor(x):
+        if C.is_batchedtensor(x) and C.maybe_get_bdim(x) != 0:
+            raise Unspelled
+        x = C.get_unwrapped(x)
+    if not x.is_contiguous():
+        raise Break("PL0030", refused, clean=True) if refused else Unspelled
 
 
 def sound(index: Any, size: Any) -> Any:
@@ -101,6 +112,7 @@ def scatter_add(x: Any, dim: Any, index: Any, src: Any, *, out: Any = None) -> A
 
 def index_add(x: Any, dim: Any, index: Any, source: Any, *, alpha: Any = 1, out: Any = None) -> Any:
     only(out=out, alpha=alpha != 1)
+    whole(x)
     rank = x.dim()
     if rank == 0 or index.dim() != 1 or source.dim() != rank or source.dtype is not x.dtype:
         raise Unspelled
@@ -155,6 +167,7 @@ def cat(tensors: Any, dim: Any = 0, *, out: Any = None) -> Any:
 
 def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5) -> Any:
     precise(x, weight, bias)
+    whole(x)
     dims = len(shape)
     if not 0 < dims <= x.dim() or not all([bool(a == b) for a, b in zip(x.shape[-dims:], shape, strict=True)]):
         raise Unspelled
@@ -173,6 +186,7 @@ def scaled(x: Any, weight: Any, bias: Any) -> Any:
 
 def group_norm(x: Any, groups: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5) -> Any:
     precise(x, weight, bias)
+    whole(x, "PyTorch's rule for a group norm of a batch wants it to be contiguous")
     if x.dim() < 2 or not bool(x.size(1) % groups == 0):
         raise Unspelled
     apart = normalized(x.reshape(x.size(0), groups, -1), (2,), eps).reshape(x.shape)
@@ -211,6 +225,8 @@ def attention(
 ) -> Any:
     precise(q, k, v)
     only(dropout=dropout_p, heads=enable_gqa)
+    if not all([bool(n != 0) for t in (q, k, v) for n in t.shape]):
+        raise Unspelled
     if attn_mask is not None and (is_causal or attn_mask.dtype not in (torch.bool, q.dtype)):
         raise Unspelled
     width = q.size(-1)

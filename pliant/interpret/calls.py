@@ -116,6 +116,9 @@ def run_frame(fn: Any, loc: list) -> Any:
     return r
 
 
+ASK_EQUALITY = frozenset({"count", "index", "remove"})
+
+
 def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Run a C function on real objects; Python frames that it starts come back to the interpreter."""
     args = tuple([to_c(fn, a) for a in args])
@@ -125,6 +128,8 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
             kwargs["key"] = vm.callback_key(kwargs["key"])
     if type(getattr(fn, "__self__", None)) is set and fn.__name__ == "pop":
         ordered(fn.__self__)
+    if type(fn) is BuiltinType and fn.__name__ in ASK_EQUALITY and isinstance(fn.__self__, (list, tuple)):
+        vm.note_equality(fn.__self__, *args)
     caller = vm.frame
     if caller is not None:
         caller.tail = False

@@ -647,6 +647,15 @@ def positional(fn: Any, args: list) -> list:
 VARARGS = 4
 
 
+def placed(fn: Any, args: list, given: list) -> list:
+    """The arguments of the frame with other positional ones (`positional`)."""
+    code = fn.__code__
+    if not code.co_flags & VARARGS:
+        return [*given, *args[code.co_argcount :]]
+    rest = code.co_argcount + code.co_kwonlyargcount
+    return [*given[: code.co_argcount], *args[code.co_argcount : rest], tuple(given[code.co_argcount :]), *args[rest + 1 :]]
+
+
 def note_method(fn: Any) -> None:
     """What C code tells a mode, or a class of tensors, that was called: the method that it found on `torch.Tensor`."""
     name = getattr(fn, "__name__", None)
@@ -673,12 +682,14 @@ def without_stand_ins(args: list) -> list:
 def captured_frame(fn: Any, args: list) -> Any:
     """A Python frame that C code started during capture: interpret it."""
     look = lookasides.LOOKASIDES.get(fn)
-    given = told_by_c.in_frame(fn, args) if vm.world.has_subclasses else None
+    told = positional(fn, args)
+    hears = told_by_c.stands_as(fn, told, "__torch_function__")
+    given = told_by_c.in_frame(fn, told, hears) if vm.world.has_subclasses else None
     try:
         if given is not None:
-            args = given
-        elif fn.__name__ == "__torch_function__":
-            args = without_stand_ins(args)
+            args = placed(fn, args, given)
+        elif hears:
+            args = placed(fn, args, without_stand_ins(told))
         if look is not None:
             return look(tuple(args), {})
         if vm.frame is not None:
@@ -690,7 +701,7 @@ def captured_frame(fn: Any, args: list) -> Any:
         if policy.python_kind(fn) == "skip":
             raise Break(*policy.break_of(fn))
         note_slot(fn, args)
-        if fn.__name__ == "__torch_function__":
+        if hears:
             for called in positional(fn, args)[1:2]:
                 note_method(called)
         special = BY_CODE.get(id(fn.__code__))

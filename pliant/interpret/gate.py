@@ -223,7 +223,7 @@ def to_graph(fn: Any, a: Any) -> Any:
         return row.to_graph(fn, a)
     world = vm.world
     if t in CONTAINERS or id(a) in world.by_copy or issubclass(t, (tuple, list, dict)):
-        if t not in CONTAINERS and python_methods(t):  # type: ignore[arg-type]
+        if t not in CONTAINERS and python_methods(t):
             raise Break("PL0011", f"{name_of(fn)} would call methods of a {t.__module__}.{t.__qualname__}", clean=True)
         shadows.read_deep(world, a)
         return members(fn, a)
@@ -243,11 +243,11 @@ def to_graph(fn: Any, a: Any) -> Any:
         return a
     if t is types.MethodType or issubclass(t, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, types.ModuleType)):
         return a
-    if issubclass(t, (int, float, str, bytes, complex)) and not python_methods(t):  # type: ignore[arg-type]
-        return a
     if t.__flags__ & HEAPTYPE and lookup(t, "__torch_function__") is not UNSET:  # it is told of the call
         world.has_subclasses = True
         world.tensor_likes.add(t)
+        return a
+    if issubclass(t, (int, float, str, bytes, complex)) and not python_methods(t):
         return a
     raise Break("PL0011", f"{name_of(fn)} would read a {t.__module__}.{t.__qualname__}", clean=True)
 
@@ -273,13 +273,14 @@ def bound(fn: Any, b: Any) -> Any:
     return b if b is None or type(b) in SETTINGS else index(b) if has_index(b) else to_graph(fn, b)
 
 
-@functools.cache
-def python_methods(t: Any) -> bool:
-    """Whether a class derived from a number or a string has methods of its own that C code would call."""
-    return any([type(v) is FunctionType for c in t.__mro__ if c.__flags__ & HEAPTYPE for n, v in vars(c).items() if n in CONVERSIONS])
+def python_methods(t: type) -> bool:
+    """Whether a class derived from a number, a string or a container has methods of its own that C code would call."""
+    return bool(t.__flags__ & HEAPTYPE) and any([type(lookup(t, n)) is FunctionType for n in CONVERSIONS])
 
 
-CONVERSIONS = {"__index__", "__int__", "__float__", "__complex__", "__bool__", "__len__", "__iter__", "__getitem__", "__torch_function__"}
+CONVERSIONS = (
+    "__index__", "__int__", "__float__", "__complex__", "__bool__", "__len__", "__iter__", "__getitem__", "__torch_function__",
+)  # fmt: skip
 
 
 # -- Python code that CPython runs ----------------------------------------------------------------------------------

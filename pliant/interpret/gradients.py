@@ -626,6 +626,8 @@ def l_parameter(args: tuple, kw: dict) -> Any:
     """`Parameter(data)` of a tensor that the program has made: the same memory, as a leaf that nobody sees when it is done."""
     given = dict(zip(("data", "requires_grad"), args)) | kw
     data, on = given.get("data"), given.get("requires_grad", True)
+    if globalstate.heard():
+        raise Break("PL0011", "a parameter is made, of which modes are not told", clean=True)
     if type(data) is not TracedTensor or is_stand(data) or data.pytype is not torch.Tensor or type(on) is not bool or LEAF in vm.refused:
         raise Break("PL0011", "a parameter is made", clean=True)
     p = graph_call(ORIGINAL.detach, (data,), {}, "detach")
@@ -636,6 +638,8 @@ def l_parameter(args: tuple, kw: dict) -> Any:
 @lookaside(torch.Tensor)
 def l_tensor(args: tuple, kw: dict) -> Any:
     """`torch.Tensor(list)` and `torch.Tensor(*sizes)`."""
+    if globalstate.heard():
+        raise Break("PL0011", "a tensor is made through its class, of which modes are not told", clean=True)
     if kw or (args and type(args[0]) not in (list, tuple, int, torch.SymInt)):
         raise Break("PL0011", "a tensor is made through a class", clean=True)
     if args and type(args[0]) in (list, tuple) and len(args) == 1:

@@ -102,11 +102,18 @@ def by_abstract(o: Any, cls: Any) -> bool:
     return other is not None and is_subclass(other, cls)
 
 
+def flag(cls: Any, name: str) -> Any:
+    try:
+        return getattr_(cls, name)
+    except AttributeError:
+        return False
+
+
 def by_protocol(o: Any, cls: Any) -> bool:
     """A runtime-checkable protocol: by the attributes of the object."""
-    if not getattr(cls, "_is_protocol", False):
+    if not flag(cls, "_is_protocol"):
         return by_abstract(o, cls)
-    if not getattr(cls, "_is_runtime_protocol", False):
+    if not flag(cls, "_is_runtime_protocol"):
         raise TypeError("Instance and class checks can only be used with @runtime_checkable protocols")
     if STATIC_PROTOCOLS:
         if process_state.is_subclass(type_of(o), cls):

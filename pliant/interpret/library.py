@@ -72,6 +72,10 @@ def guard_signature(fn: Any) -> None:
         return
     if type(fn) is not types.FunctionType:
         raise Break("PL0007", f"the signature of a {type(fn).__qualname__}", clean=True)
+    for v in fn.__defaults__ or ():
+        if type(v) not in CONSTANTS and not isinstance(v, (type, types.FunctionType, types.BuiltinFunctionType)):
+            # what is handed on has to be this very object
+            raise Break("PL0007", f"the signature of {fn.__qualname__}, whose default is a {type(v).__qualname__}", clean=True)
     guard_function(fn)
     world, source = vm.world, S.const(fn)
     for name, held, settled in (("__annotations__", fn.__annotations__, False), ("__kwdefaults__", fn.__kwdefaults__, True)):

@@ -20,6 +20,7 @@ from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, 
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
 from pliant.interpret.generators import Generator
+from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.late_items import item_at, may_be_late
 from pliant.interpret.late_text import LateText, chosen, percent, varies
 from pliant.interpret.opaque import Opaque
@@ -61,6 +62,7 @@ def hashable(k: Any) -> Any:
         raise Break("PL0007", "a weak reference as a key, to what says itself what equals it", clean=True)
     if opaque(k) and lookup(t, "__hash__") not in BY_IDENTITY:
         raise Break("PL0007", f"a {t.__module__}.{t.__qualname__} as a key", clean=True)
+    note_equality(k)
     return k
 
 
@@ -95,7 +97,19 @@ def compares(k: Any) -> bool:
         return any([compares(x) for x in k])
     if t in ROWS:
         return False
-    return type(lookup(t, "__hash__")) is FunctionType or type(lookup(t, "__eq__")) is FunctionType
+    return any([type(m) is FunctionType for m in (lookup(t, "__hash__"), lookup(t, "__eq__"))])
+
+
+def note_equality(*values: Any, depth: int = 4) -> None:
+    """C code is about to compare these, or what they hold: what the classes have as `__eq__` is guarded, function or not."""
+    for v in values:
+        t = type(v)
+        if issubclass(t, (list, tuple)) and depth:
+            note_equality(*(list if isinstance(v, list) else tuple).__iter__(v), depth=depth - 1)
+        elif issubclass(t, dict) and depth:
+            note_equality(*dict.values(v), depth=depth - 1)
+        if t.__flags__ & HEAPTYPE and t not in ROWS:
+            lookup(t, "__eq__")
 
 
 def holds_key(d: Any, k: Any) -> bool:
@@ -452,6 +466,7 @@ def contains(c: Any, x: Any) -> bool:
                 return False
             if y is x or truth(compare(operator.eq, y, x)):
                 return True
+    note_equality(c, x)
     return native(CONTAINS, (c, x), {})
 
 
@@ -507,6 +522,7 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
     outside = vm.world.outside
     if fn in EQUALITY and id(a) in outside and id(b) in outside and ta is tb and lookup(ta, "__eq__") is object.__eq__:
         return identical(a, b) is (fn is operator.eq)
+    note_equality(a, b)
     return native(fn, (a, b), {})
 
 
@@ -695,8 +711,11 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
         for name in BINARY_METHODS[fn]:
             if name is not None:
                 lookup(type(x), name)
-    if (type(a) is TracedTensor or type(b) is TracedTensor) and vm.world.has_subclasses:
-        return graph_call(fn, (a, b), {})  # the result is of the class
+    if type(a) is TracedTensor or type(b) is TracedTensor:
+        other = type(b if type(a) is TracedTensor else a)
+        told = other.__flags__ & HEAPTYPE and other is not TracedTensor and lookup(other, "__torch_function__") is not UNSET
+        if vm.world.has_subclasses or told:
+            return graph_call(fn, (a, b), {})  # the result is of the class, or what the class of a number answers
     return native(fn, (a, b), {})
 
 
@@ -727,5 +746,6 @@ vm.delitem = delitem
 vm.contains = contains
 vm.length = length
 vm.hashable = hashable
+vm.note_equality = note_equality
 vm.outside_key = outside_key
 __all__ = ["METHOD_LOOKASIDES", "binary", "compare", "contains", "get_iter", "get_next", "getitem", "identical", "truth", "unary", "unpack"]

@@ -12,12 +12,13 @@ from torch._higher_order_ops.hints_wrap import HintsWrapper
 from torch._higher_order_ops.out_dtype import ALLOWABLE_OPS, OutDtypeOperator, out_dtype
 
 from pliant.graph.originals import math, operator, torch
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, tensors_of
 from pliant.interpret import in_torch, process_state
 from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call, inline
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import delitem
 from pliant.interpret.state import Break, vm
+from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_stand
 
 
@@ -37,9 +38,10 @@ def spelled_out(name: str, own: Callable[..., Any]) -> None:
                 pass
         return graph_call(fn, args, kw)
 
-    lookaside(getattr(torch, name))(lambda args, kw: call(getattr(torch, name), args, kw))
-    if hasattr(torch.Tensor, name):
-        METHOD_LOOKASIDES[(torch.Tensor, name)] = lambda t, args, kw: call(getattr(torch.Tensor, name), (t, *args), kw)
+    function, method = getattr(torch, name), getattr(torch.Tensor, name, None)  # the program may put others there
+    lookaside(function)(lambda args, kw: call(function, args, kw))
+    if method is not None:
+        METHOD_LOOKASIDES[(torch.Tensor, name)] = lambda t, args, kw: call(method, (t, *args), kw)
 
 
 spelled_out("take_along_dim", in_torch.take_along_dim)
@@ -94,6 +96,8 @@ def wrapper(cls: type, own: Callable[..., Any]) -> None:
     """A higher-order operator that runs a function as it is."""
 
     def call(args: tuple, kw: dict) -> Any:
+        if any([t.pytype not in TENSOR_TYPES for t in tensors_of([args, kw])]):
+            raise Break("PL0030", f"{cls.__name__} of tensors of a class, which is told of it", clean=True)
         try:
             return inline(own, args, kw)
         except in_torch.Refused:

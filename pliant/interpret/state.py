@@ -173,6 +173,7 @@ class Interpreter(Session):
     contains: Callable
     length: Callable
     hashable: Callable
+    note_equality: Callable  # (values that C code compares)
     outside_key: Callable  # (key) -> what it is in a dict of the outside
     callback_key: Callable  # (key function) -> what C code is given for it
     same_object: Callable  # `a is b`

@@ -26,8 +26,8 @@ from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, te
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
 from pliant.guards.source import Source
-from pliant.interpret import in_torch, jagged, shadows, tensor_inputs
-from pliant.interpret.attributes import getattr_, lookup, under
+from pliant.interpret import in_torch, jagged, policy, shadows, tensor_inputs
+from pliant.interpret.attributes import bound, getattr_, lookup, under
 from pliant.interpret.calls import LOOKASIDES, call, graph_call, inline, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, to_graph
@@ -389,12 +389,16 @@ def own_attribute(t: Any, name: str) -> Any:
         return types.MethodType(under(raw, "__func__", cls, name), cls)
     if type(raw) is staticmethod:
         return under(raw, "__func__", cls, name)
+    kind = type(raw)
+    describes = hasattr(kind, "__get__")
+    if describes and type(lookup(kind, "__get__")) is not types.FunctionType or kind is functools.cached_property:
+        raise Break("PL0012", f"attribute {name!r} of a {cls.__name__}, which a {kind.__qualname__} makes", clean=True)
+    if describes and (hasattr(kind, "__set__") or hasattr(kind, "__delete__")):
+        return bound(raw, t, cls, cls, name)
     real = world.real.get(id(t))
     if (real is not None and name in real.__dict__) or (id(t), name) in world.tensor_writes:
         return UNSET
-    if lookup(type(raw), "__get__") is not UNSET:
-        raise Break("PL0007", f"attribute {name!r} of a {cls.__name__}, which a {type(raw).__name__} works out", clean=True)
-    return getattr_(cls, name)
+    return bound(raw, t, cls, cls, name) if describes else getattr_(cls, name)
 
 
 def length(t: Any) -> Any:
@@ -719,6 +723,10 @@ def answers_for_subclasses(fn: Any) -> None:
 
 for _fn in (torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic):
     answers_for_subclasses(_fn)
+
+
+# A generator of CPython's would put the mode back when an attempt that was given up is collected: once more, and for good.
+policy.register(torch.overrides._pop_mode_temporarily.__wrapped__, policy.INLINE)  # type: ignore[attr-defined]
 
 
 @lookaside(torch.overrides.handle_torch_function)

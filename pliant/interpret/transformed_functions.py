@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._functorch.autograd_function import VmapInfo, custom_function_call_vmap, validate_vmap_returns_tuple_of_two_elements
 from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
-from torch.autograd.function import _SingleLevelFunction
+from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 from torch.utils import _pytree as pytree
 
 from pliant.graph.traced import TracedTensor
@@ -62,7 +62,13 @@ def batched(cls: Any, args: tuple, level: Any, below: Callable[..., Any]) -> Any
     if getattr_(cls, "generate_vmap_rule"):
         if any([type(v) is TracedTensor and wrapper_of(v).requires_grad for v in values]):
             raise Break("PL0030", "gradients through an autograd.Function whose rule for vmap is to be made")
-        return call(getattr_(cls, "forward"), args, {})
+        out = call(getattr_(cls, "forward"), args, {})
+        unread: Any = FunctionCtx()  # no gradients come to it: `setup_context` is called for what it does besides
+        unread.needs_input_grad = (False,) * len(args)
+        call(getattr_(cls, "setup_context"), (unread, args, out), {})
+        if getattr(unread, "dirty_tensors", None):
+            raise Break("PL0030", "an autograd.Function that writes to what it is given, in a function transform")
+        return out
     with level.lower():
         made = call(getattr_(cls, "vmap"), (VmapInfo(level.batch_size(), level.randomness()), dims, *values), {})
     validate_vmap_returns_tuple_of_two_elements(made)

@@ -5,6 +5,9 @@
 dispatched. What pliant compiled does not dispatch them: kernels write memory that no tracer follows, and a capture that runs inside
 another is recorded by it, stand-ins and all. An entry never holds under them, for its guards compare dispatch keys and modes; this is
 what a miss asks before it captures.
+
+Hooks on saved tensors are told of each tensor that PyTorch keeps for gradients, and may change it. A compiled region keeps others. Hooks
+that a checkpoint sets count them, too: what it runs again has to keep as many, which two entries of a function need not.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from torch.autograd import forward_ad
 from torch.fx import _symbolic_trace as symbolic_trace
 
 from pliant.graph.originals import torch
+
+SAVED_TENSORS_HOOKS = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 def one_is_on() -> bool:
@@ -23,4 +28,5 @@ def one_is_on() -> bool:
         or torch._C._functorch.peek_interpreter_stack() is not None
         or symbolic_trace._is_fx_tracing_flag
         or forward_ad._current_level >= 0
+        or SAVED_TENSORS_HOOKS(True) is not None
     )

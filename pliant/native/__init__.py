@@ -170,6 +170,7 @@ def slow_state() -> tuple:
         torch._C._dispatch_tls_local_include_set().raw_repr(),
         torch._C._dispatch_tls_local_exclude_set().raw_repr(),
         torch.is_anomaly_enabled(),
+        torch._C._autograd._top_saved_tensors_default_hooks(True) is not None,
         forward_ad._current_level >= 0,
         modes_key(),
     )

@@ -1,10 +1,17 @@
 // Global state: read through libtorch's own exported functions, compared in a few tens of nanoseconds.
 #include "state.h"
 #include <cstring>
+#include <deque>
 #include <dlfcn.h>
 
 namespace pliant {
 namespace {
+
+// How `at::impl::SavedTensorDefaultHooksTLS` begins: a std::stack of pairs of `c10::SafePyObject`.
+struct Pair {
+    void *pack[2], *unpack[2];
+};
+using Hooks = std::deque<Pair>;
 
 // Found by name at import. Where one is missing (another torch build), `fallback` in Python reads everything instead.
 struct Symbols {
@@ -23,6 +30,7 @@ struct Symbols {
     bool (*warn_only)(const void *) = nullptr;
     bool (*fill)(const void *) = nullptr;
     const bool *anomaly = nullptr;
+    const Hooks *(*saved)() = nullptr;
     void *libc10 = nullptr; // for the thread-local dispatch keys, whose address differs in each thread
 } sym;
 constexpr const char *kLocalKeys = "_ZN3c104impl26raw_local_dispatch_key_setE";
@@ -59,6 +67,7 @@ GlobalState now() {
     s.warn_only = sym.warn_only(context);
     s.fill = sym.fill(context);
     s.anomaly = *sym.anomaly;
+    s.hooks = !sym.saved()->empty();
     PyObject *level = dual_levels ? PyDict_GetItem(dual_levels, dual_name) : nullptr;
     s.dual = level && PyLong_AsLong(level) >= 0;
     return s;
@@ -126,14 +135,15 @@ PyObject *state_dict(PyObject *self, PyObject *) {
     auto *o = reinterpret_cast<StateObject *>(self);
     if (o->slow) return Py_BuildValue("{sO}", "slow", o->slow);
     auto &s = o->state;
-    return Py_BuildValue("{sNsNsisisisNsNsNsNsKsKsLsLsisNsN}", "grad", PyBool_FromLong(s.grad), "inference", PyBool_FromLong(s.inference),
+    return Py_BuildValue("{sNsNsisisisNsNsNsNsKsKsLsLsisNsNsN}", "grad", PyBool_FromLong(s.grad), "inference", PyBool_FromLong(s.inference),
                          "default_dtype", s.dtype, "autocast_dtype_cpu", s.cast_cpu, "autocast_dtype_cuda", s.cast_cuda,
                          "autocast_cache", PyBool_FromLong(s.cast_cache), "deterministic", PyBool_FromLong(s.deterministic),
                          "deterministic_warn_only", PyBool_FromLong(s.warn_only), "fill_uninitialized", PyBool_FromLong(s.fill),
                          "included_keys", static_cast<unsigned long long>(s.included), "excluded_keys",
                          static_cast<unsigned long long>(s.excluded), "function_modes", static_cast<long long>(s.function_modes),
                          "dispatch_modes", static_cast<long long>(s.dispatch_modes), "torch_function_disabled", s.function_disabled,
-                         "anomaly", PyBool_FromLong(s.anomaly), "forward_mode", PyBool_FromLong(s.dual));
+                         "anomaly", PyBool_FromLong(s.anomaly), "forward_mode", PyBool_FromLong(s.dual), "saved_tensors_hooks",
+                         PyBool_FromLong(s.hooks));
 }
 
 PyMethodDef state_methods[] = {
@@ -184,6 +194,7 @@ PyObject *set_state_source(PyObject *, PyObject *args) {
         {b, "_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv", &sym.warn_only},
         {b, "_ZNK2at7Context36deterministicFillUninitializedMemoryEv", &sym.fill},
         {b, "_ZN5torch8autograd11AnomalyMode8_enabledE", &sym.anomaly},
+        {b, "_ZN2at23SavedTensorDefaultHooks13get_tls_stateEv", &sym.saved},
     };
     bool all = true;
     for (auto &r : rows) {

@@ -12,6 +12,7 @@ struct GlobalState {
     uint8_t deterministic = 0, warn_only = 0, fill = 0;
     uint8_t anomaly = 0; // the autograd engine looks for nans, and knows where forward calls were made
     uint8_t dual = 0; // in a level of forward-mode differentiation
+    uint8_t hooks = 0; // what is saved for gradients is told to somebody
     bool operator==(const GlobalState &) const = default;
 };
 

@@ -89,3 +89,32 @@ def test_gradients_of_each_example_of_a_network():
         return lambda x, y: vmap(grad(cost), (None, 0, 0))(weights, x, y)
 
     check_world(program, *[(x, i[:, 0] % 3) for x, i in SETS], captures=(1, 2), breaks=0)
+
+
+def laid_out(x, how):
+    if how == "transposed":
+        return x.t().contiguous().t()
+    if how == "a part":
+        return torch.cat([x, x], 1)[:, 2:6]
+    return x[:1].expand(x.shape[0], -1)
+
+
+@pytest.mark.parametrize("how", ["transposed", "a part", "one row for all"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_batches_laid_out_otherwise(name, how):
+    fn = FUNCTIONS[name]
+    check(lambda x, i: vmap(fn)(x, i), *[(laid_out(x, how), i) for x, i in SETS[:3]])
+
+
+@pytest.mark.parametrize("how", ["transposed", "a part", "one row for all"])
+def test_norms_and_attention_of_batches_laid_out_otherwise(how):
+    sets = [(laid_out(x, how),) for x, _ in SETS[:3]]
+    check(lambda x: vmap(lambda r: F.group_norm(r[None], 2))(x), *sets)
+    check(lambda x: vmap(lambda r: F.layer_norm(r, (4,)))(x), *sets)
+    check(lambda x: vmap(lambda r: F.gelu(r))(x), *sets)
+    check(lambda x: vmap(lambda r: torch.cat([r, r]))(x), *sets)
+    check(lambda x: vmap(lambda r: F.scaled_dot_product_attention(*[r[None, :, None]] * 3))(x), *sets)
+
+
+def test_attention_without_elements():
+    check(lambda x: vmap(lambda r: F.scaled_dot_product_attention(*[r[None, :, None]] * 3))(x), *[(torch.ones(3, n),) for n in (4, 0, 5)])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 
+from pliant.graph.originals import numpy as np
 from pliant.interpret.state import vm
 
 PAIRS: dict[str, torch.dtype] = {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from pliant.graph.originals import numpy as np
 from pliant.interpret.arrays.dtypes import Unsure
 from pliant.interpret.arrays.table import CODE, function
 from pliant.interpret.state import Break

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from pliant.graph.originals import ORIGINAL, operator, torch
+from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import numpy as np
 from pliant.interpret.arrays.dtypes import FLOAT64, Unsure
 from pliant.interpret.arrays.operands import asarray, fresh, to
 from pliant.interpret.arrays.operators import MATMUL

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, SCALARS, TORCH, Unsure, dtype_of, fits, torch_dtype

@@ -6,9 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from pliant.graph.originals import ORIGINAL, math, operator, torch
+from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import concrete
 from pliant.interpret import in_python
 from pliant.interpret.arrays import linear, ordering, reductions, shaping

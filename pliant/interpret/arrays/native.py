@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from torch import from_numpy  # a program may put a function of its own in its place
 
+from pliant.graph.originals import numpy as np
 from pliant.graph.originals import torch
 
 LIBRARY = torch.library.Library("pliant_numpy", "FRAGMENT")

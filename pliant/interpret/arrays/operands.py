@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from pliant.graph.originals import ORIGINAL, math, torch
+from pliant.graph.originals import numpy as np
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, NUMPY, SCALARS, TORCH, Unsure, dtype_of, fits, torch_dtype
 from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, whole_array

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from pliant.graph.originals import ORIGINAL, operator, torch
+from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays import ufuncs

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from pliant.graph.originals import ORIGINAL, operator, torch
+from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import concrete
 from pliant.interpret.arrays import reductions
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, Unsure

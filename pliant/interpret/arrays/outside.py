@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from pliant.graph.originals import numpy as np
 from pliant.graph.originals import torch
 from pliant.guards.source import Source
 from pliant.guards.views import SMALL, VIEWS

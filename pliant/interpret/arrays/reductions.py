@@ -6,9 +6,8 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from pliant.graph.originals import ORIGINAL, math, torch
+from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import concrete
 from pliant.interpret.arrays.dtypes import BOOL, CANON, FLOAT64, INT64, SCARCE, TORCH, Unsure, dtype_of, fits
 from pliant.interpret.arrays.operands import asarray, fresh, to

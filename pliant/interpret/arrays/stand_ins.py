@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from pliant.graph.originals import numpy as np
 from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import Printing, Untraceable

@@ -6,9 +6,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from pliant.errors import PliantError
+from pliant.graph.originals import numpy as np
 from pliant.graph.originals import torch
 from pliant.guards import source as S
 from pliant.guards.views import VIEWS

@@ -9,9 +9,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import numpy as np
-
 from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import numpy as np
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure
 from pliant.interpret.arrays.operands import WEAK, asarray, fresh, lent
@@ -140,7 +139,7 @@ def stacked(x: Any, dtype: torch.dtype) -> Any:
         return t(ORIGINAL.to, x.tensor, dtype)
     if c in SCALARS:
         x = x.item()
-    return t(torch.full, (), x, dtype=dtype)
+    return t(torch.full, (), x, dtype=dtype, device="cpu")
 
 
 def maker(fn: Any, impl: Any, first: str = "data") -> None:
@@ -206,12 +205,13 @@ def array_protocol(x: Any, args: tuple, kw: dict) -> Any:
     return compute("Tensor.__array__", lambda *a: asarray(x, *a), args, kw)
 
 
+PLAIN_KINDS = (torch.Tensor, torch.nn.Parameter)
 NEW_TENSOR = {"data", "dtype", "device", "requires_grad"}
 
 
 def new_tensor(x: Any, args: tuple, kw: dict) -> Any:
     data = args[0] if args else kw.get("data")
-    if holds_symbols(data) and type(x) is TracedTensor and len(args) <= 1 and kw.keys() <= NEW_TENSOR:
+    if holds_symbols(data) and type(x) is TracedTensor and x.pytype in PLAIN_KINDS and len(args) <= 1 and kw.keys() <= NEW_TENSOR:
         kinds = {k: kw.get(k, getattr(x, k)) for k in ("dtype", "device")}
         return call(torch.tensor, (data,), kinds | {"requires_grad": kw.get("requires_grad", False)})
     if not holds_numpy(data):

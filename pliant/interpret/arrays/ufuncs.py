@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from pliant.graph.originals import numpy as np
 from pliant.graph.originals import torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import SCARCE, TORCH, Unsure, fits, torch_dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.jit.persist.names import Missing
 from pliant.jit.persist.values import NotPortable
 
@@ -55,5 +55,7 @@ def encode_tensor(t: torch.Tensor) -> tuple:
 
 def decode_tensor(dtype: str, shape: tuple, data: bytes) -> torch.Tensor:
     kind = getattr(torch, dtype)
-    with torch.inference_mode(False):
-        return torch.frombuffer(bytearray(data), dtype=kind).clone().reshape(shape) if data else torch.empty(shape, dtype=kind)
+    with torch.inference_mode(False), torch._C.DisableTorchFunction():  # no mode of the program's hears of it
+        if not data:
+            return torch.empty(shape, dtype=kind)
+        return ORIGINAL.reshape(ORIGINAL.clone(torch.frombuffer(bytearray(data), dtype=kind)), shape)

@@ -1,0 +1,175 @@
+"""What modes and classes are told, whatever their `__torch_function__` is called and however it takes its arguments."""
+
+from __future__ import annotations
+
+import functools
+import gc
+
+import pytest
+import torch
+from torch._higher_order_ops.hints_wrap import hints_wrapper
+from torch.overrides import TorchFunctionMode
+
+from tests.helpers import pliant
+
+
+def usual(self, fn, types, args=(), kwargs=None):
+    self.heard.append((fn.__name__, types))
+    return fn(*args, **(kwargs or {}))
+
+
+def open_handed(self, *args, **kwargs):
+    return usual(self, *args, **kwargs)
+
+
+def some_open(self, fn, *rest):
+    return usual(self, fn, *rest)
+
+
+@functools.wraps(usual)
+def wrapped(*args, **kwargs):
+    return usual(*args, **kwargs)
+
+
+def named(fn):
+    def __torch_function__(*args, **kwargs):  # noqa: N807
+        return fn(*args, **kwargs)
+
+    return __torch_function__
+
+
+SPELLINGS = {
+    "usual": usual, "open": open_handed, "some open": some_open, "wrapped": wrapped, "named": named(usual),
+    "named, open": named(open_handed),
+}  # fmt: skip
+
+
+def of_mode(kind):
+    def program(x):
+        with kind() as m:
+            y = x * len(x)
+            z = [len(v) for v in (x, y)]
+            n = x.numel() + x.dim()
+            q = torch.add(x, y)
+            p = torch.nn.Parameter(x)
+            len(p)
+            y = y + torch.Tensor([2.0, 3.0])[0]
+        return y, q, n, z, m.heard
+
+    return program
+
+
+def of_class(kind):
+    def program(x):
+        kind.heard.clear()
+        y = x.as_subclass(kind)
+        z = y * 2 + x
+        len(y), y.numel()
+        return z, torch.add(y, x), list(kind.heard)
+
+    return program
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("mode", [True, False])
+def test_what_is_told(name, mode):
+    spelling = SPELLINGS[name]
+    if mode:
+        kind = type("Kind", (TorchFunctionMode,), {"__torch_function__": spelling, "__init__": begun})
+        program = of_mode(kind)
+    else:
+
+        class Kind(torch.Tensor):
+            heard: list = []  # noqa: RUF012
+
+            @classmethod
+            def hear(cls, fn, types, args=(), kwargs=None):
+                cls.heard.append((fn.__name__, types))
+                return super().__torch_function__(fn, types, args, kwargs or {})
+
+        def given(cls, *args):
+            return Kind.hear(*args)
+
+        Kind.__torch_function__ = classmethod(given if "open" in name else named(given))
+        program = of_class(Kind)
+    compiled = pliant.compile(program)
+    for n in (3, 4, 3):
+        want, got = program(torch.ones(n)), compiled(torch.ones(n))
+        assert type(want[0]) is type(got[0]) and torch.equal(want[0].as_subclass(torch.Tensor), got[0].as_subclass(torch.Tensor))
+        assert want[2:] == got[2:]
+
+
+def begun(self):
+    TorchFunctionMode.__init__(self)
+    self.heard = []
+
+
+class Reads:
+    def __get__(self, obj, cls=None):
+        return type(obj).__name__, cls.__name__, None if obj is None else obj.shape[0]
+
+
+class Stands(Reads):
+    def __set__(self, obj, value):
+        raise AttributeError
+
+
+class Plain(torch.Tensor):
+    reads, stands = Reads(), Stands()
+    later = functools.partialmethod(lambda self, k: (k, type(self).__name__), 3)
+
+
+class Told(torch.Tensor):
+    reads, stands = Reads(), Stands()
+    later = functools.partialmethod(lambda self, k: (k, type(self).__name__), 3)
+
+    @classmethod
+    def __torch_function__(cls, fn, types, args=(), kwargs=None):
+        return super().__torch_function__(fn, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("kind", [Plain, Told])
+def test_descriptors_of_classes_of_tensors_are_given_the_tensor(kind):
+    made = lambda x: (x.as_subclass(kind).reads, x.as_subclass(kind).stands, x.as_subclass(kind).later(), x + 1)  # noqa: E731
+    given = lambda x: (x.reads, x.stands, x.later(), x + 1)  # noqa: E731
+    for program, convert in ((made, lambda x: x), (given, lambda x: x.as_subclass(kind))):
+        compiled = pliant.compile(program)
+        for n in (3, 4):
+            x = convert(torch.ones(n))
+            assert program(x)[:3] == compiled(x)[:3]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_device_context_is_on_the_stack_once(late):
+    def program(x):
+        n = torch.nested.as_nested_tensor([x, x[:1].sin()], layout=torch.jagged)
+        return (n * 2).to_padded_tensor(0.0), n.sin().values()
+
+    compiled = pliant.compile(program)
+    if late:
+        compiled(torch.ones(3, 4))
+    depth = torch._C._len_torch_function_stack()
+    for _ in range(2):
+        with torch.device("cpu"):
+            compiled(torch.ones(3, 4))
+            gc.collect()
+            assert torch._C._len_torch_function_stack() == depth + 1
+    assert torch._C._len_torch_function_stack() == depth
+
+
+class Doubles(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, fn, types, args=(), kwargs=None):
+        out = super().__torch_function__(fn, types, args, kwargs or {})
+        with torch._C.DisableTorchFunctionSubclass():
+            return (out * 2).as_subclass(cls) if isinstance(out, torch.Tensor) and torch.is_floating_point(out) else out
+
+
+def test_a_class_is_told_of_operators_that_run_functions():
+    program = lambda x: hints_wrapper(lambda a, b: a + b, (x, x), {}, hints={"k": True})  # noqa: E731
+    compiled = pliant.compile(program)
+    for x in (torch.ones(3), torch.ones(3).as_subclass(Doubles), torch.ones(4).as_subclass(Doubles)):
+        want, got = program(x), compiled(x)
+        assert type(want) is type(got)
+        with torch._C.DisableTorchFunctionSubclass():
+            assert torch.equal(want, got)

@@ -1,0 +1,178 @@
+"""What perturbations found in numbers of operators, classes of numbers, protocols and functions of NumPy's."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+
+import numpy as np
+import pytest
+import torch
+
+from pliant.jit.persist.tensors import decode_tensor, encode_tensor
+from tests.helpers import check, pliant
+
+F = torch.nn.functional
+
+
+def twelve(cls, func, kinds, args=(), kwargs=None):
+    return 12
+
+
+@pytest.mark.parametrize("base, value", [(int, 2), (float, 1.5)])
+@pytest.mark.parametrize("fn", [lambda x, n: x * n, lambda x, n: n + x, lambda x, n: torch.add(x, n), lambda x, n: x.mul(n)])
+def test_a_class_of_numbers_gets_a_torch_function(base, value, fn):
+    kind = type("Kind", (base,), {})
+    program = lambda x: fn(x, kind(value))  # noqa: E731
+    compiled = pliant.compile(program)
+    x = torch.ones(3)
+    assert torch.equal(compiled(x), program(x))
+    kind.__torch_function__ = classmethod(twelve)
+    assert program(x) == compiled(x) == 12
+    del kind.__torch_function__
+    assert torch.equal(compiled(x), program(x))
+
+
+def test_a_class_of_numbers_gets_a_conversion():
+    kind = type("Kind", (float,), {})
+    program = lambda x: torch.full((2,), kind(1.5)) + x  # noqa: E731
+    compiled = pliant.compile(program)
+    x = torch.ones(2)
+    assert torch.equal(compiled(x), program(x))
+    kind.__float__ = lambda self: 7.0
+    assert torch.equal(compiled(x), program(x))
+
+
+def test_a_protocol_is_no_longer_checked_at_runtime():
+    @typing.runtime_checkable
+    class Has(typing.Protocol):
+        def f(self):
+            ...
+
+    class Thing:
+        def f(self):
+            return 1
+
+    program = lambda x: (x + 1, isinstance(Thing(), Has))  # noqa: E731
+    compiled = pliant.compile(program)
+    x = torch.ones(2)
+    assert compiled(x)[1] is program(x)[1] is True
+    Has._is_runtime_protocol = None
+    for fn in (program, compiled):
+        with pytest.raises(TypeError):
+            fn(x)
+    Has._is_runtime_protocol = True
+    assert compiled(x)[1] is True
+
+
+def test_functions_of_numpy_that_are_replaced_by_what_calls_them(monkeypatch):
+    program = lambda x: (x + 1, np.issubdtype("int8", np.number))  # noqa: E731
+    compiled = pliant.compile(program)
+    x = torch.ones(2)
+    assert compiled(x)[1] is True
+    before = np.issubdtype
+    monkeypatch.setattr(np, "issubdtype", lambda a, b: not before(a, b))
+    assert compiled(x)[1] is program(x)[1] is False
+
+
+@pytest.mark.parametrize("fn", [F.dropout, F.alpha_dropout])
+def test_dropout_of_nothing_is_its_argument(fn):
+    program = lambda x, p: fn(x, p, True)  # noqa: E731
+    compiled = pliant.compile(program)
+    for p in (0.5, 0.25, 0.125):
+        compiled(torch.ones(3), p)
+    x = torch.ones(0, 3)
+    assert compiled(x, 0.3) is x
+
+
+def test_numbers_beyond_float32_are_refused_as_in_eager():
+    program = lambda x, v: F.threshold(x, v, 0.0)  # noqa: E731
+    sets = [(torch.linspace(-1, 1, 4).requires_grad_(), v) for v in (0.1, 0.2, 0.3, 1e300, 0.4)]
+    check(program, *sets, grad=True)
+
+
+def test_orders_of_norms_out_of_bounds():
+    orders = (1.5, 1.7, 2.5, 5e-324, 300.0)
+    check(lambda x, p: F.pairwise_distance(x, x + 1, p), *[(torch.ones(2, 3, requires_grad=True), p) for p in orders],
+        grad=True)
+
+
+def test_tensors_of_changing_numbers_on_the_device_that_is_named():
+    program = lambda x: (torch.tensor([x.shape[0]], device="cpu"), x.new_tensor([x.shape[0], 1.5]))  # noqa: E731
+    compiled = pliant.compile(program)
+    for n in (3, 4):
+        x = torch.ones(n)
+        with torch.device("meta"):
+            for want, got in zip(program(x), compiled(x), strict=True):
+                assert got.device == want.device and torch.equal(got, want)
+
+
+def test_new_tensor_of_a_class():
+    kind = type("Kind", (torch.Tensor,), {})
+    program = lambda x: x.new_tensor([x.shape[0]])  # noqa: E731
+    compiled = pliant.compile(program)
+    for n in (3, 4):
+        assert type(compiled(torch.ones(n).as_subclass(kind))) is type(program(torch.ones(n).as_subclass(kind)))
+
+
+class Valued:
+    def __init__(self, n):
+        self.n = n
+
+    def __eq__(self, other):
+        return self.n == other.n
+
+    def __hash__(self):
+        return 1
+
+
+class Says:
+    def __call__(self, *args):
+        return False
+
+
+NEVER = [
+    property(lambda self: lambda *_: False), Says(), functools.partial(lambda *_: False), staticmethod(lambda *_: False),
+    classmethod(lambda *_: False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", NEVER)
+@pytest.mark.parametrize("program", [
+    lambda x: (x + 1, Valued(1) in [Valued(1)]), lambda x: (x + 1, Valued(1) in {Valued(1): 2}), lambda x: (x + 1, Valued(1) == Valued(1)),
+    lambda x: (x + 1, [Valued(1)].count(Valued(1))), lambda x: (x + 1, (Valued(1),) == (Valued(1),)),
+    lambda x: (x + 1, [[Valued(1)]] != [[Valued(1)]]),
+    lambda x: (x + 1, len({Valued(1), Valued(1)})), lambda x: (x + 1, {1: Valued(1)} == {1: Valued(1)}),
+])  # fmt: skip
+def test_equality_of_containers_is_guarded_whatever_it_is(program, how, monkeypatch):
+    x = torch.ones(2)
+    for start in (False, True):
+        compiled = pliant.compile(program)
+        usual = Valued.__eq__
+        if start:
+            assert compiled(x)[1] == program(x)[1]
+        monkeypatch.setattr(Valued, "__eq__", how)
+        assert compiled(x)[1] == program(x)[1]
+        monkeypatch.setattr(Valued, "__eq__", usual)
+        assert compiled(x)[1] == program(x)[1]
+
+
+@pytest.mark.parametrize("default", [[1], {"a": 1}, Says(), (1, [2])])
+def test_defaults_read_through_a_signature_are_the_objects_themselves(default):
+    def fn(x, k=default):
+        return x
+
+    program = lambda x: (x + 1, inspect.signature(fn).parameters["k"].default, inspect.getfullargspec(fn).defaults[0])  # noqa: E731
+    compiled = pliant.compile(program)
+    for _ in range(2):
+        assert compiled(torch.ones(2))[1] is compiled(torch.ones(2))[2] is default
+
+
+def test_constants_come_from_the_disk_whatever_the_program_has_replaced(monkeypatch):
+    encoded = encode_tensor(torch.tensor([[1.0, 2.0]]))
+    usual = torch.Tensor.clone
+    monkeypatch.setattr(torch.Tensor, "clone", lambda self, *args, **kwargs: usual(self, *args, **kwargs) + 1)
+    with torch.device("meta"):
+        found = decode_tensor(*encoded)
+    assert found.device.type == "cpu" and found.tolist() == [[1.0, 2.0]]

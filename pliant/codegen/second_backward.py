@@ -6,19 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from pliant import turns
 from pliant.codegen.aten import Executable
 from pliant.codegen.double_backward import Refuse
 from pliant.codegen.nodes import Shared, kept
-from pliant.graph.originals import gradients, is_grad_enabled
+from pliant.graph.originals import gradients, is_grad_enabled, torch
 
 NOT_TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
 """PyTorch's words."""
 THRICE = (
-    "this compiled region has hooks, writes to its inputs or uses a torch.autograd.Function, and can be differentiated twice, not three times "
-    "(create_graph=True on its second gradients). Decorate the function with pliant.disable"
+    "this compiled region has hooks, writes to its inputs or uses a torch.autograd.Function, and can be differentiated twice, not three "
+    "times (create_graph=True on its second gradients). Decorate the function with pliant.disable"
 )
 
 
@@ -68,7 +66,7 @@ def held_by(ctx: Any, count: int) -> tuple:
 
 @dataclass(slots=True)
 class Seconds:
-    """Those of a node, by the results that got a gradient: of these `heads` (places). `build` makes one for a mask, or None if nothing can."""
+    """Those of a node, by the results that got a gradient: of these `heads` (places). `build` makes one for a mask, or gives None."""
 
     heads: tuple[int, ...]
     known: dict[tuple[bool, ...], SecondPart | None]

@@ -43,7 +43,9 @@ class Recorder(TorchDispatchMode):
             raise
 
 
-def engine_gradients(heads: Sequence[Any], targets: Sequence[Any], tangents: Sequence[Any], differentiable: bool = False) -> tuple[Any, ...]:
+def engine_gradients(
+    heads: Sequence[Any], targets: Sequence[Any], tangents: Sequence[Any], differentiable: bool = False
+) -> tuple[Any, ...]:
     """The autograd engine's gradients of `heads` with respect to `targets`, None where there is no path; the tape is kept.
     `differentiable`: they have a history in turn.
 

@@ -1,7 +1,7 @@
 """Whether a backward part is linear in the gradients that arrive, as autograd's own formulas are.
 
-Where it is differentiated, gradients arrive at its results (again) and at its inputs by different ways, of which eager adds up some before a hook or
-an `autograd.Function` sees them. That makes no difference if these are linear. What is not known to be is taken for something else.
+Where it is differentiated, gradients arrive at its results (again) and at its inputs by different ways, of which eager adds up some before
+a hook or an `autograd.Function` sees them. That makes no difference if these are linear. What is not known to be linear is taken not to be.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ ZEROS = frozenset("zeros zeros_like new_zeros zero zero_".split())
 EMPTY = frozenset("empty empty_like empty_strided new_empty new_empty_strided".split())
 SHAPE_ALONE = frozenset("zeros_like ones_like empty_like new_zeros new_ones new_empty new_full full_like new_empty_strided".split())
 OF_THE_FIRST = frozenset(
-    """neg clone _to_copy contiguous sum mean cumsum flip roll tril triu index gather index_select repeat div reshape _reshape_copy _unsafe_view
-    _conj_physical conj_physical masked_select to nansum""".split()
+    """neg clone _to_copy contiguous sum mean cumsum flip roll tril triu index gather index_select repeat div reshape _reshape_copy
+    _unsafe_view _conj_physical conj_physical masked_select to nansum""".split()
 )
 """Linear in their first argument, whatever the others are."""
 PRODUCTS = frozenset("mul mm bmm matmul mv dot vdot outer ger convolution linear kron cross".split())
 """Linear in each argument."""
-SUMS = frozenset("add sub cat stack where index_put _index_put_impl index_add scatter_add scatter select_scatter slice_scatter copy".split())
+SUMS = frozenset(
+    "add sub cat stack where index_put _index_put_impl index_add scatter_add scatter select_scatter slice_scatter copy".split()
+)
 """Linear in all their arguments together."""
 
 

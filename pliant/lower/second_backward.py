@@ -1,10 +1,10 @@
 """Gradients of gradients of a training region, from the tape of its capture, where its operations alone do not tell them.
 
 Who differentiates a gradient usually gets the forward part run again under PyTorch's autograd (`codegen/double_backward.py`). That is no
-way where a hook or an `autograd.Function` has its say in the gradients, or the region writes to what it is given, or draws random numbers: the
-operations do not tell what the tape knows. So the engine runs twice over the tape, with traced gradients that require gradients themselves:
-the second time, its operations are the program wanted, of what the forward part keeps, the gradients, and theirs. Not where what hears of
-gradients is not linear in them (`linear.py`).
+way where a hook or an `autograd.Function` has its say in the gradients, or the region writes to what it is given, or draws random
+numbers: the operations do not tell what the tape knows. So the engine runs twice over the tape, with traced gradients that require
+gradients themselves: the second time, its operations are the program wanted, of what the forward part keeps, the gradients, and theirs.
+Not where what hears of gradients is not linear in them (`linear.py`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ERROR = "torch::autograd::Error"
 class Second:
     """`program.tangents` are the gradients of the heads, then those of `grads` that have a history (the others are None in `begins`);
     `program.grads` are the results: for each of `wanted`, then for the gradients of the heads. `begins`: for each of `grads`, where
-    its history begins: places among the results. `delayed`: a function that is differentiable once is below them, so PyTorch has put a node that
-    raises there."""
+    its history begins: places among the results. `delayed`: a function that is differentiable once is below them, so PyTorch has put a node
+    that raises there."""
 
     program: Backward
     wanted: list[TracedTensor]
@@ -48,7 +48,7 @@ def second_backward(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None) -
     start, before = len(plan.trace.ops), (len(scope.guards), len(scope.asserts))
     try:
         found = trace(plan, mask, only)
-    except Exception:  # a function or a hook of the program's that cannot be differentiated twice, or not without data: whoever asks is told
+    except Exception:  # a function or a hook that cannot be differentiated twice, or not without data: whoever asks is told
         found = None
     if found is not None and (len(scope.guards), len(scope.asserts)) == before:
         return found
@@ -62,7 +62,8 @@ def trace(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None) -> Second |
     wanted = [t for t in plan.wanted if only is None or t.vid in only]
     heads = [h for h, used in zip(plan.differentiable, mask, strict=True) if used]
     leaves = [plan.leaf(t) for t in wanted]
-    with recorded.recording(), recorded.forgetting(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST), ending(plan.crossing):
+    without_autocast = torch._C._ExcludeDispatchKeyGuard(AUTOCAST)
+    with recorded.recording(), recorded.forgetting(), layout.framework(), without_autocast, ending(plan.crossing):
         tangents = [recorded.tangent(h) for h in heads]
         with torch._C._DisableTorchDispatch():
             for t in tangents:
@@ -92,9 +93,9 @@ def trace(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None) -> Second |
 
 
 def begin(g: TracedTensor, leaves: list[TracedTensor], tangents: list[TracedTensor]) -> frozenset[int]:
-    """Where the history of this gradient begins: places among `leaves` and `tangents`. (What crossed into a section is found by its node.)"""
-    all_of_them = [*leaves, *tangents]
+    """Where the history of this gradient begins: places among `leaves` and `tangents`. (What crossed into a section: by its node.)"""
     under = nodes_under([g.grad_fn])
     vids = {g.vid, *map(begun_at, under)}
     edges = {edge for node in under for edge in node.next_functions}
-    return frozenset([i for i, t in enumerate(all_of_them) if t.vid in vids or t.grad_fn is not None and (t.grad_fn, t.output_nr) in edges])
+    crossed = [t.vid for t in leaves if t.grad_fn is not None and (t.grad_fn, t.output_nr) in edges]
+    return frozenset([i for i, t in enumerate([*leaves, *tangents]) if t.vid in vids or t.vid in crossed])

@@ -1,4 +1,4 @@
-"""Gradients of gradients of regions with hooks, an `autograd.Function` or writes to what they are given, beside eager, at changing sizes."""
+"""Gradients of gradients of regions with hooks, an `autograd.Function` or writes to what they are given, beside eager, at any size."""
 
 from __future__ import annotations
 
@@ -150,8 +150,8 @@ def many(x, w):
 
 
 PROGRAMS = [
-    function, reversed_alone, two_results, of_two, hook, hook_behind_a_write, layers, repeated, drawn, written, written_and_returned, by_data,
-    once, many,
+    function, reversed_alone, two_results, of_two, hook, hook_behind_a_write, layers, repeated, drawn, written, written_and_returned,
+    by_data, once, many,
 ]  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def test_a_third_time_is_refused():
         torch.autograd.grad(h.sum(), x)
 
 
-@pytest.mark.skipif(os.environ.get("PLIANT_TEST_ENTRIES") == "1", reason="an entry from disk has no tape, from which a program for that would come")
+@pytest.mark.skipif(os.environ.get("PLIANT_TEST_ENTRIES") == "1", reason="an entry from disk has no tape of its capture")
 def test_an_input_that_was_written_since():
     """Nothing of it was kept: eager does not mind."""
 

@@ -213,7 +213,8 @@ def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
         raise NotPortable(f"several results have gradients, and {refusal}")
     recipe = None if refusal else gradients.encode_recipe(node.twice.recipe(), table)
     given = frozenset(("_twice", "_partial", *ASKED))
-    parts = [(p.heads, p.slots, p.through, encode_program(p.backward, table, linker, given), *seconds_of(p, table, linker)) for p in node.parts]
+    backwards = [(p.heads, p.slots, p.through, encode_program(p.backward, table, linker, given)) for p in node.parts]
+    parts = [(*b, *seconds_of(p, table, linker)) for b, p in zip(backwards, node.parts, strict=True)]
     later = node.later.watch, node.later.nodes, node.shared
     forward = encode_program(node.forward, table, linker, frozenset())
     around = encode_program(node.around, table, linker, frozenset(("_apply",)))

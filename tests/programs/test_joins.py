@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 
+import numpy as np
 import pytest
 import torch
 
@@ -494,3 +495,19 @@ RECURSIONS = {"bounded": lambda x, n: x + fib(n % 6), "number": lambda x, n: x +
 def test_recursions_in_two_directions_on_a_number_that_changes(fn):
     """On the side on which the number is large, each call is two, without end: this took minutes."""
     check_converges(lambda: fn, [(torch.ones(2), n) for n in (3, 4, 5, 2, 7, 11, 6, 3, 5, 2, 7, 11, 6, 4)], 30)
+
+
+def number_as_a_tensor(x, k):
+    a = b = x
+    if x.sum() > 1:
+        a = torch.as_tensor(k) + x
+    if x.sum() * 2 > 1:
+        b = torch.as_tensor(k) * x
+    return a, b, np.asarray(k) + 1
+
+
+@pytest.mark.parametrize("k", [np.int64(3), np.float64(2.5), np.bool_(True)], ids=str)
+def test_a_number_of_numpy_that_one_side_makes_a_tensor_of(k):
+    """What the side has made is not there behind it."""
+    for x in (HOT, COLD, HOT * 0.04, COLD * 2):
+        check(number_as_a_tensor, (x, k), (x, k + k if k is not np.True_ else np.False_), must_compile=False)

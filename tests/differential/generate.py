@@ -266,7 +266,8 @@ class Program:
     def between(self) -> bool:
         """Whether gradients of results are to be compared: hooks that it sets on one run behind those of whoever is given it; and no
         sections are made, which is a known difference, where it goes backward itself, or may raise behind writes to a module."""
-        return not re.search(r"register_hook|retain_grad|\.backward\(|minimise\(|NET|nested_state|TIED|scaled|accumulate|penalty|loss_of", self.source)
+        own = r"register_hook|retain_grad|\.backward\(|minimise\(|NET|nested_state|TIED|scaled|accumulate|penalty|loss_of"
+        return not re.search(own, self.source)
 
     def world(self) -> tuple[Any, Observed]:
         """A fresh namespace with the program in it, observed through what the program can write to."""
@@ -368,8 +369,8 @@ def programs(draw: Callable, theme: str = "mixed") -> Program:
     """A random program of a theme: `pure` never breaks the graph, `mixed` sometimes, `breaks` often, `grad` is differentiated too;
     `exits` branches on data at every turn, `leaves` has more writes, prints, random numbers and generators around them; `history` has
     gradients of gradients, hooks and writes among what is differentiated; `users` and `training` (differentiated too) have modules with
-    state, optimizers, settings that change and ragged sizes, 0 among them; `loops` has training loops of all kinds and `reports` what is made
-    of results: records, dicts, texts; `foreign` has NumPy's values, objects with protocols of their
+    state, optimizers, settings that change and ragged sizes, 0 among them; `loops` has training loops of all kinds and `reports` what is
+    made of results: records, dicts, texts; `foreign` has NumPy's values, objects with protocols of their
     own, and a world that changes."""
     source = Writer(Drawn(draw), theme, size=SIZE).program()
     alias = st.integers(0, 2 if theme in DIFFERENTIATED else 3)

@@ -33,10 +33,10 @@ from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
 from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
-from pliant.lower.histories import Share, nodes, parted, reaching, sharing, together
+from pliant.lower.histories import Share, nodes, on_the_way, parted, reaching, sharing, together
 from pliant.lower.program import Program
 from pliant.lower.second_backward import Second, second_backward
-from pliant.lower.sections import Section, nodes_under
+from pliant.lower.sections import Section
 
 aten = torch.ops.aten
 
@@ -340,7 +340,7 @@ class AutogradRegion:
             w.globals["_keep"] = KEEP_GRAPH  # each is freed behind its last reader
             if not self.shared[0]:
                 return lines
-            under = nodes_under([self.plan.differentiable[0].grad_fn], self.plan.ends) - self.plan.ends
+            under = on_the_way(self.plan.differentiable, self.plan.ends, {self.plan.leaf(t).vid for t in self.plan.wanted})
             if not read and any([type(n).__name__ in KEEP_SOMETHING for n in under]):
                 w.globals["_refused"] = refuse_spent  # eager has kept it, and says that it is gone
                 lines = ["if ctx.slots is None: _refused()"]

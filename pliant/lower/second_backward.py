@@ -16,10 +16,9 @@ import torch
 
 from pliant.graph import layout
 from pliant.graph.originals import ORIGINAL, gradients
-from pliant.graph.trace import engine_gradients
 from pliant.graph.traced import TracedTensor
 from pliant.lower import cse, liveness
-from pliant.lower.autograd import AUTOCAST, Backward, Plan
+from pliant.lower.autograd import AUTOCAST, Backward, Plan, recorded_gradients
 from pliant.lower.linear import linear
 from pliant.lower.sections import begun_at, ending, functions_under, history_of, nodes_under
 
@@ -69,14 +68,15 @@ def trace(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None) -> Second |
             for t in tangents:
                 ORIGINAL.requires_grad_(t)
         with gradients(True):
-            grads = engine_gradients(heads, leaves, tangents, differentiable=True)
+            grads = recorded_gradients(recorded, heads, leaves, tangents, differentiable=True)
         plan.of_plain_tensors(list(grads))
         hears = recorded.hooked or functions_under([history_of(h) for h in heads])
         if hears and not linear(recorded.ops[start:], tangents, grads):
             return None
         moving = [g for g in grads if g is not None and g.requires_grad]
         seconds = [recorded.tangent(g) for g in moving]
-        results = engine_gradients(moving, [*leaves, *tangents], seconds) if moving else (None,) * (len(leaves) + len(tangents))
+        targets = [*leaves, *tangents]
+        results = recorded_gradients(recorded, moving, targets, seconds) if moving else (None,) * len(targets)
     plan.of_plain_tensors(list(results))
     ops = recorded.ops[start:]
     given = [*tangents, *seconds]

@@ -353,10 +353,10 @@ def rejoined(ops: list[Any]) -> list[Any]:
 
 
 def maker_of(t: TracedTensor) -> Any:
-    """The node of the tape that made this tensor; None for a view whose history autograd would have to make anew."""
+    """The node of the tape that made this tensor; None for a view whose history autograd would have to make anew, or refuses to."""
     try:
         return t.grad_fn
-    except Untraceable:
+    except (Untraceable, RuntimeError):
         return None
 
 

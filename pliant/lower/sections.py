@@ -67,7 +67,7 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
         return []
     spans = places(ops, parents)
     for parts in ways_to_cut(ops, spans, inputs) if spans else ():
-        with contextlib.suppress(Untraceable):  # autograd would make the history of a view that crosses anew
+        with contextlib.suppress(Untraceable, RuntimeError):  # autograd would make the history of a view that crosses anew, or refuses to
             found = divided(trace, inputs, outputs, parts)
             if found:
                 return found

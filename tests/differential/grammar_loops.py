@@ -296,7 +296,7 @@ REPORT_EXPRESSIONS: dict[str, list[str]] = {
 decoded(suppressed(<T>))
 ' '.join(f.told() for f in found_in(<T>, <F>))
 json.dumps(grouped(found_in(<T>, <F>)))
-f"{<F>:.3f}|{<I>:03d}|{tuple(<T>.shape)}"
+'{:.3f}|{:03d}|{}'.format(<F>, <I>, tuple(<T>.shape))
 str(spans(<M>))
 ','.join(map(str, suppressed(<T>)))
 LABELS[<I> % 3].upper().center(9, '*')

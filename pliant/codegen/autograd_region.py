@@ -25,6 +25,7 @@ from pliant.codegen.batched_gradients import ASKED
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
 from pliant.codegen.recipe_source import Repeated
+from pliant.codegen.second_backward import SecondPart, Seconds, before_the_write
 from pliant.codegen.versions import written_slots
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled, torch
@@ -32,9 +33,10 @@ from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
 from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
-from pliant.lower.histories import Share, nodes, parted, reaching, sharing, together
+from pliant.lower.histories import Share, nodes, on_the_way, parted, reaching, sharing, together
 from pliant.lower.program import Program
-from pliant.lower.sections import Section, nodes_under
+from pliant.lower.second_backward import Second, second_backward
+from pliant.lower.sections import Section
 
 aten = torch.ops.aten
 
@@ -100,7 +102,8 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class Traced:
     """The backward part for gradients of all heads, how the forward part is run again, which heads have saved tensors in common, and the
-    nodes, each with its backward part: the same for every lowering. `watch`: the inputs that `later` nodes are for."""
+    nodes, each with its backward part: the same for every lowering. `watch`: the inputs that `later` nodes are for. `seconds`: for these
+    nodes, gradients of gradients where the forward part cannot run again."""
 
     full: Backward
     again: Again
@@ -108,6 +111,7 @@ class Traced:
     parts: list[tuple[Share, Backward]]
     watch: Set[int]
     later: list[Share]
+    seconds: list[Second | None]
 
 
 class AutogradRegion:
@@ -128,10 +132,11 @@ class AutogradRegion:
         if self.traced is None:
             self.traced = self.trace()
         self.shared = self.traced.shared
-        self.full, again = self.with_sizes(self.traced.full), self.traced.again
+        again, seconds = self.traced.again, [None if s is None else self.second_with_sizes(s) for s in self.traced.seconds]
+        self.full = self.with_what_they_read(self.with_sizes(self.traced.full), seconds)
         self.twice = Twice(again.refusal, lambda: again.recipe, self.gives(), Repeated("aten" if self.lower is None else "native"))
         forward = self.write_forward()
-        parts = tuple([self.write_part(share, self.with_sizes(b)) for share, b in self.traced.parts])
+        parts = tuple([self.write_part(share, self.with_sizes(b), s) for (share, b), s in zip(self.traced.parts, seconds, strict=True)])
         results = len(self.plan.heads) + len(self.plan.exports)
         apply = node_of(self.name, forward.fn, parts, results)
         watch = tuple([i for i, s in enumerate(self.plan.inputs) if isinstance(s, TracedTensor) and s.vid in self.traced.watch])
@@ -160,7 +165,19 @@ class AutogradRegion:
         finer = nodes(masks, reached) if apart else own
         known = not apart.isdisjoint({*plan.trace.leaves, *plan.trace.watched, *(t.vid for t in plan.crossing)})
         parts = [(share, self.traced_for(full, share)) for share in (finer if known else own)]
-        return Traced(full, Again(plan, full.reads), shared, parts, frozenset() if known else apart, finer)
+        again = Again(plan, full.reads)
+        seconds = [second_backward(plan, share.mask, share.slots) if again.refusal else None for share, _ in parts]
+        return Traced(full, again, shared, parts, frozenset() if known else apart, finer, seconds)
+
+    def second_with_sizes(self, s: Second) -> Second:
+        return replace(s, program=self.with_sizes(s.program))
+
+    def with_what_they_read(self, full: Backward, seconds: list[Second | None]) -> Backward:
+        """The backward part, with what programs for gradients of gradients read kept for them, too."""
+        programs = [s.program for s in seconds if s is not None]
+        reads = {t.vid: t for t in (*full.reads, *(t for p in programs for t in p.reads))}
+        symbols = {s.name: s for s in (*full.symbols, *(s for p in programs for s in p.symbols))}
+        return replace(full, reads=list(reads.values()), symbols=list(symbols.values()))
 
     def traced_for(self, full: Backward, share: Share) -> Backward:
         """The backward part of a node. If that needs more than was saved or guarded, others get gradients of zero."""
@@ -175,11 +192,14 @@ class AutogradRegion:
             parts = [self.write_part(share, self.with_sizes(self.traced_for(self.full, share))) for share in self.traced.later]
             return node_of(self.name, forward, parts, results)
 
-    def write_part(self, share: Share, b: Backward) -> Part:
+    def write_part(self, share: Share, b: Backward, second: Second | None = None) -> Part:
         """A node: its results, the inputs that it has edges to, its backward program."""
         twice = replace(self.twice)
         backward = self.write_backward(b, share, twice)
         twice.backward = backward.fn
+        heads = self.results_of(share.mask)
+        known = {(True,) * len(heads): self.write_second(share, second)} if second is not None else {}
+        twice.second = Seconds(heads, known, functools.partial(self.build_second, share))
         reached = frozenset(t.vid for t, g in zip(self.plan.wanted, b.grads, strict=True) if g is not None)
         if share.slots is None and all(share.mask) and len(reached) in (len(self.plan.wanted), 0):
             return Part(None, None, False, backward, twice)
@@ -264,6 +284,53 @@ class AutogradRegion:
         writer = Writer(name, self.scope, [], b.grads, ops, checks, leading=leading, preamble=preamble, closing=closing)
         return writer.finish(True)
 
+    def build_second(self, share: Share, given: tuple[bool, ...]) -> SecondPart | None:
+        """The program for gradients of gradients if only some heads of the node got one. None if it needs more than was kept."""
+        on = iter(given)
+        mask = tuple([used and next(on) for used in share.mask])
+        with _disable_current_modes():
+            made = second_backward(self.plan, mask, share.slots) if any(mask) else None
+            if made is None:
+                return None
+            made, kept, known = self.second_with_sizes(made), {t.vid for t in self.full.reads}, {s.name for s in self.full.symbols}
+            enough = all([t.vid in kept for t in made.program.reads]) and all([s.name in known for s in made.program.symbols])
+            return self.write_second(replace(share, mask=mask), made) if enough else None
+
+    def write_second(self, share: Share, s: Second) -> SecondPart:
+        """The program for gradients of the gradients of a node, and how it is called."""
+        b, place_of = s.program, {t.vid: i for i, t in reversed([*enumerate(self.plan.inputs)]) if isinstance(t, TracedTensor)}
+        used, n = frozenset().union(*[found for found in s.begins if found is not None]), len(s.wanted)
+        at = [i for i in range(len(b.grads)) if i in used or i >= n]  # of an input that no gradient depends on nobody asks
+        results, order = [b.grads[i] for i in at], {i: k for k, i in enumerate(at)}
+        own = {t.vid for t in b.reads}
+        names = [f"v{t.vid}" if t.vid in own else f"_{i}" for i, t in enumerate(self.full.reads)]
+        sizes = [e.name for e in self.full.symbols]
+        params = [f"g{i}" for i in range(len(b.tangents))]
+
+        def preamble(w: Writer) -> list[str]:
+            lines = [f"{tuple_text(taken)} = {given}" for taken, given in ((names, "kept"), (sizes, "sizes")) if taken]
+            w.names.update((t.vid, f"v{t.vid}") for t in b.reads)
+            w.learn(*sizes)
+            for name, tangent in zip(params, b.tangents, strict=True):
+                w.names[tangent.vid] = name
+                lines.extend(self.laid_out(w, name, tangent))
+            return lines
+
+        def closing(w: Writer, items: list[str]) -> list[str]:
+            return [f"return {tuple_text(items)}"]
+
+        name, checks, ops = f"{self.name}_second", self.checks_of(b), b.ops
+        if self.lower is not None:
+            given = [*self.full.reads, *b.tangents, *self.full.symbols]
+            ops = self.lower(Program(name, self.scope, given, results, ops, asserts=[c.expr for c in checks])).steps
+        leading = ("kept", "sizes", *params)
+        program = Writer(name, self.scope, [], results, ops, checks, leading=leading, preamble=preamble, closing=closing).finish(True)
+        moving = [(place_of[t.vid], found) for t, found in zip(s.wanted, s.begins, strict=True) if found is not None]
+        begins = tuple([frozenset([order[i] for i in found]) for _, found in moving])
+        sources = tuple([place_of[s.wanted[i].vid] for i in at if i < n])
+        heads, kept = self.results_of(share.mask), (len(self.full.reads), bool(sizes))
+        return SecondPart(program, heads, tuple([p for p, _ in moving]), sources, begins, *kept, s.delayed)
+
     def taking(self, w: Writer, read: str, share: Share, at: list[int]) -> list[str]:
         """Lines that take what was kept, `at` these places, refuse what was freed, and free; nothing is freed where eager keeps no tensors
         either."""
@@ -273,7 +340,7 @@ class AutogradRegion:
             w.globals["_keep"] = KEEP_GRAPH  # each is freed behind its last reader
             if not self.shared[0]:
                 return lines
-            under = nodes_under([self.plan.differentiable[0].grad_fn], self.plan.ends) - self.plan.ends
+            under = on_the_way(self.plan.differentiable, self.plan.ends, {self.plan.leaf(t).vid for t in self.plan.wanted})
             if not read and any([type(n).__name__ in KEEP_SOMETHING for n in under]):
                 w.globals["_refused"] = refuse_spent  # eager has kept it, and says that it is gone
                 lines = ["if ctx.slots is None: _refused()"]
@@ -403,7 +470,12 @@ class AutogradRegion:
             w.globals["_apply"] = apply
             results = [f"r{i}" for i in range(len(self.plan.heads))] + [e.name for e in self.plan.exports]
             w.learn(*(e.name for e in self.plan.exports))
-            lines = [f"{tuple_text(results)[1:-1]} = _apply({', '.join(w.params)})"]
+            given = w.params
+            if self.twice.refusal and self.plan.rebased:  # gradients of gradients will want the history that it had before
+                w.globals["_before"] = before_the_write
+                rebased = [isinstance(t, TracedTensor) and t.vid in self.plan.rebased_vids for t in self.plan.inputs]
+                given = [f"_before({p})" if on else p for p, on in zip(given, rebased, strict=True)]
+            lines = [f"{tuple_text(results)[1:-1]} = _apply({', '.join(given)})"]
             for i, h in enumerate(self.plan.heads):
                 if h.vid in self.plan.rebased_vids:
                     lines.append(f"{w.names[h.vid]}.copy_(r{i})")

@@ -5,8 +5,9 @@ differentiated (`create_graph=True`), the operations of the forward part run onc
 C++ engine recording, and `torch.autograd.grad` does the rest. That is slower than the compiled backward part, and exact to any order;
 from the third time on, a graph of its own does it (`recipe_source.py`).
 
-Where running again would not give what was computed (random numbers, inputs that were written since, a `torch.autograd.Function` of
-the program's own) the region says so when somebody asks.
+Where running again would not give what was computed (random numbers, inputs that are written, a `torch.autograd.Function` of the
+program's own) a program for the second gradients comes from the tape of the capture (`second_backward.py`); where there is none either,
+the region says so when somebody asks.
 """
 
 from __future__ import annotations
@@ -239,7 +240,8 @@ class Twice:
     """The backward part under `create_graph=True`: gradients that can be differentiated; and of gradients that a transform has wrapped.
 
     `gives`: for each input, which of the wanted gradients is its own. Where the forward part cannot run again (`refusal`): first-order
-    gradients, and a clear error for whoever differentiates them. `backward` is the compiled backward part.
+    gradients, and a clear error for whoever differentiates them, or what `second` gives for the gradients of all results, if it is there
+    (`second_backward.py`). `backward` is the compiled backward part.
     """
 
     refusal: str
@@ -247,6 +249,7 @@ class Twice:
     gives: tuple[int | None, ...]
     repeated: Repeated
     backward: Callable[..., tuple] | None = None
+    second: Callable[[Any, Callable[..., tuple], Sequence[Any]], tuple | None] | None = None
 
     def __call__(self, ctx: Any, *grads: Any) -> tuple:
         slots = ctx.slots
@@ -268,6 +271,8 @@ class Twice:
             recipe = self.recipe()
             found = self.repeated.gradients(recipe, slots, ctx.saved_tensors if recipe.taken else (), grads)
             return tuple(None if i is None else found[i] for i in self.gives)
+        if self.second is not None and (made := self.second(ctx, self.backward, grads)) is not None:
+            return made
         with gradients(False):
             out = self.backward(ctx, *grads)
         tensors = [g for g in out if g is not None]
@@ -348,10 +353,10 @@ def rejoined(ops: list[Any]) -> list[Any]:
 
 
 def maker_of(t: TracedTensor) -> Any:
-    """The node of the tape that made this tensor; None for a view whose history autograd would have to make anew."""
+    """The node of the tape that made this tensor; None for a view whose history autograd would have to make anew, or refuses to."""
     try:
         return t.grad_fn
-    except Untraceable:
+    except (Untraceable, RuntimeError):
         return None
 
 

@@ -101,7 +101,7 @@ class Region:
                 results = [w.names[v.vid] if isinstance(v, TracedTensor) else v.name for v in s.made]
                 results += [f"m{i}" for i in range(len(s.numbers))]
                 starts.append(len(lines))
-                lines.append(f"{tuple_text(results)[1:-1]} = _part{k}({args})")
+                lines.append(f"{tuple_text(results)[1:-1]} = _part{k}({args})" if results else f"_part{k}({args})")
                 gone = [w.names[vid] for vid, last in last_use.items() if last == k and vid not in kept]
                 lines.extend([f"del {', '.join(gone)}"] if gone else [])
             told = count()

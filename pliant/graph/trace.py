@@ -43,13 +43,16 @@ class Recorder(TorchDispatchMode):
             raise
 
 
-def engine_gradients(heads: Sequence[Any], targets: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+def engine_gradients(
+    heads: Sequence[Any], targets: Sequence[Any], tangents: Sequence[Any], differentiable: bool = False
+) -> tuple[Any, ...]:
     """The autograd engine's gradients of `heads` with respect to `targets`, None where there is no path; the tape is kept.
+    `differentiable`: they have a history in turn.
 
     `torch.autograd.grad` first compares shapes, for which it imports sympy (half a second, once); tangents have their head's shape.
     """
     run = torch.autograd.Variable._execution_engine.run_backward
-    return run(tuple(heads), tuple(tangents), True, False, tuple(targets), allow_unreachable=True, accumulate_grad=False)
+    return run(tuple(heads), tuple(tangents), True, differentiable, tuple(targets), allow_unreachable=True, accumulate_grad=False)
 
 
 class Carry(torch.autograd.Function):

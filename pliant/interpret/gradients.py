@@ -24,6 +24,7 @@ from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.rules.shape import is_dense_in_some_order
+from pliant.graph.schema import written
 from pliant.graph.seeding import LOAD
 from pliant.graph.trace import saves_tensors
 from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, qualified, tensors_of
@@ -156,13 +157,27 @@ def l_checkpoint(args: tuple, kw: dict) -> Any:
         process_state.question(hooks_on_saved_tensors, (), {}, False)
     context_fn = options.get("context_fn", checkpoints.noop_context_fn)
     policy = None if context_fn is checkpoints.noop_context_fn else selective(context_fn)
+    unchanged, begin = Unchanged() if is_grad_enabled() else None, trace.next_vid
     out = call(fn, tuple(values), rest)
+    if unchanged is not None and needs_gradients(trace.ops[n:]):
+        repeats_nothing(unchanged, trace.ops[n:], begin)
     drawn = [op for op in trace.ops[n:] if torch.Tag.nondeterministic_seeded in op.target.tags or op.target is LOAD]
     if drawn and (drawn[0].target is LOAD or not options.get("preserve_rng_state", True)) and needs_gradients(trace.ops[n:]):
         raise Break("PL0020", "a checkpoint whose random numbers are drawn anew in the backward part")
     for op in trace.ops[n:]:
         op.again = policy is None or not policy(op)
     return out
+
+
+def repeats_nothing(unchanged: Unchanged, ops: list[Any], begin: int) -> None:
+    """What a checkpointed function changes it changes again when the backward part calls it: statistics, counters, logs."""
+    try:
+        unchanged.check()
+    except Open as e:
+        raise Break("PL0020", f"a checkpointed function changes what is outside of it, again in the backward part: {e}") from None
+    outside = {t.storage_id for t in vm.trace.inputs}
+    if any([t.storage_id < begin or t.storage_id in outside for op in ops for t in written(op)]):
+        raise Break("PL0020", "a checkpointed function writes to a tensor from outside, again in the backward part")
 
 
 def needs_gradients(ops: list[Any]) -> bool:

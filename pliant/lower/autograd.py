@@ -121,7 +121,7 @@ class Plan:
         self.forward_steps = views.view_steps(self.forward_ops)
 
     def leaf(self, t: TracedTensor) -> TracedTensor:
-        return self.trace.leaves.get(t.vid, t)
+        return t if any([t is c for c in self.crossing]) else self.trace.leaves.get(t.vid, t)
 
     def went_backward(self) -> bool:
         """Was `backward()` captured, so that the history of every head has been freed? `Reconsider` if only that of some has."""
@@ -215,14 +215,7 @@ class Plan:
         start = len(trace.ops)
         trace.failed_node = None
         try:
-            try:
-                return self.of_plain_tensors(list(engine_gradients(heads, targets, tangents)))
-            except RuntimeError as e:
-                if not any(text in str(e) for text in SYMBOLIC_REFUSED):
-                    raise
-            del trace.ops[start:]  # PyTorch's Python code stands in for C++ code that wants integers; what even that wants is pinned
-            with enable_python_dispatcher(), layout.framework(last_try=True):
-                return list(engine_gradients(heads, targets, tangents))
+            return self.of_plain_tensors(list(recorded_gradients(trace, heads, targets, tangents)))
         except DataDependent as e:  # in a function or hook of the program's, which CPython runs here: no graph goes on along one side
             raise Reconsider(self.name, str(e), PYTHON_BACKWARD) from e
         except (RuntimeError, Untraceable) as e:
@@ -312,6 +305,19 @@ class Plan:
             if t.vid in kept:
                 return t
         return None
+
+
+def recorded_gradients(trace: Any, heads: list[Any], targets: list[Any], tangents: list[Any], differentiable: bool = False) -> tuple:
+    """The autograd engine's gradients. PyTorch's Python code stands in for C++ code that wants integers; what even that wants is pinned."""
+    start = len(trace.ops)
+    try:
+        return engine_gradients(heads, targets, tangents, differentiable)
+    except RuntimeError as e:
+        if not any(text in str(e) for text in SYMBOLIC_REFUSED):
+            raise
+    del trace.ops[start:]
+    with enable_python_dispatcher(), layout.framework(last_try=True):
+        return engine_gradients(heads, targets, tangents, differentiable)
 
 
 def of_the_program(e: Exception) -> str | None:

@@ -41,6 +41,17 @@ def heads_above(heads: list[Any], ends: Set[Any]) -> dict[Any, int]:
     return above
 
 
+def on_the_way(heads: list[Any], ends: Set[Any], begins: Set[int]) -> set[Any]:
+    """The nodes of the histories of these heads from which the engine comes to `ends`, or to leaves in `begins` (vids). It calls no others
+    where gradients of these alone are asked for."""
+    found: set[Any] = set()
+    for node in reversed(heads_above(heads, ends)):
+        below = [n for n, _ in node.next_functions if n is not None]
+        if begun_at(node) in begins or any([n in found or n in ends for n in below]):
+            found.add(node)
+    return found
+
+
 def sharing(heads: list[Any], ends: Set[Any]) -> list[int]:
     """For each of the heads, as bits, those whose history, which begins at `ends`, has a node with saved tensors in common with its own."""
     together = {bits for node, bits in heads_above(heads, ends).items() if saves_tensors(node)}

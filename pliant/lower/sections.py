@@ -9,6 +9,7 @@ section like any other; its gradients are asked of the tape of the capture, whos
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,12 +19,15 @@ import torch
 
 from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
+from pliant.graph.trace import rebased
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.lower import liveness, views
 from pliant.symbolic.expr import Expr
 
 PYTHONS = torch.autograd.function.BackwardCFunction
 """The nodes of an `autograd.Function`."""
+MOST = 100
+"""Of so many results that others come from, each with a section of its own, regions are cut by need."""
 CARRY = "CarryBackward"
 """Those of `graph.trace.Carry`, to which no gradient is none."""
 
@@ -50,10 +54,11 @@ class Section:
 def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]:
     """The sections of a captured region, whose outputs are flat. None at all: it need not be cut, or cannot be."""
     slots = {t.vid for t in liveness.tensors_of(inputs)}
-    seen = {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
+    written = {t.vid: t for t in liveness.tensors_of(inputs) if rebased(trace, t)}
+    seen = written | {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
     if len(seen) < 2 or not may_cut(trace):
         return []
-    parents = parents_among(list(seen.values()), trace.ops, slots)
+    parents = parents_among(list(seen.values()), trace.ops, slots - written.keys())
     if not parents:
         return []
     ops = can_run(trace, inputs)
@@ -61,20 +66,27 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     if not {id(op) for op in live} <= {id(op) for op in ops}:
         return []
     spans = places(ops, parents)
-    for cuts in dict.fromkeys((late(spans), early(spans))) if spans else ():
-        bounds = [0, *cuts, len(ops)]
-        found = divided(trace, inputs, outputs, [ops[i:j] for i, j in zip(bounds, bounds[1:])])
-        if found:
-            return found
+    for parts in ways_to_cut(ops, spans, inputs) if spans else ():
+        with contextlib.suppress(Untraceable, RuntimeError):  # autograd would make the history of a view that crosses anew, or refuses to
+            found = divided(trace, inputs, outputs, parts)
+            if found:
+                return found
     return []
+
+
+def ways_to_cut(ops: list[Any], spans: list[tuple[int, int]], inputs: list[Any]) -> Iterator[list[list[Any]]]:
+    """The operations in parts, for the results that others come from."""
+    for cuts in dict.fromkeys((late(spans), early(spans))):
+        bounds = [0, *cuts, len(ops)]
+        yield [ops[i:j] for i, j in zip(bounds, bounds[1:])]
+    if len(spans) < MOST:
+        yield by_need(ops, [made for made, _ in spans], inputs)
 
 
 def may_cut(trace: Any) -> bool:
     """Not where a run may leave in the middle, or what a tensor object is changes on the way."""
     if trace.exits or trace.marks or trace.data_memory or trace.wrapping:
         return False
-    if any([t.requires_grad and t.grad_fn is not None and t.vid not in trace.leaves for t in trace.inputs]):
-        return False  # an input that was written
     return not any([liveness.restrides(op) or any(map(is_list, liveness.op_outputs(op))) for op in trace.ops])
 
 
@@ -142,6 +154,47 @@ def early(spans: list[tuple[int, int]]) -> tuple[int, ...]:
     return tuple(reversed(cuts))
 
 
+def by_need(ops: list[Any], made: list[int], inputs: list[Any]) -> list[list[Any]]:
+    """The operations in another order, which no result can tell: those that each of `made` (indices) needs first, the others in the end.
+    So what is written to bit by bit (`out[i] = h`) need not cross a cut."""
+    given = {t.storage_id for t in liveness.tensors_of(inputs)}
+    parts, taken = [], set()
+    for end in sorted(set(made)):
+        needed = needs_of(ops, end, given) - taken
+        if needed:
+            made_here = {t.vid for i in needed for t in liveness.op_outputs(ops[i])}
+            kept = [i for i, op in enumerate(ops) if op.target is views.DETACH and op.args[0].vid in made_here]  # by nodes, of results
+            needed.update(i for i in kept if i not in taken)
+            parts.append([ops[i] for i in sorted(needed)])
+            taken |= needed
+    return [*parts, [op for i, op in enumerate(ops) if i not in taken]]
+
+
+def needs_of(ops: list[Any], end: int, given: set[int]) -> set[int]:
+    """The operations (indices) that have to run before the one at `end`, and this: what they read is made and written by then, nothing that
+    they write is read later by one that came before, and draws, effects and writes to memory in `given` keep their order."""
+    found, vids, symbols = set(), set(), set()
+    read: set[int] = set()
+    written: set[int] = set()
+    draws = False
+    for i in range(end, -1, -1):
+        op = ops[i]
+        reads, writes = {t.storage_id for t in liveness.op_inputs(op)}, {t.storage_id for t in liveness.written(op)}
+        random = liveness.RANDOM in op.target.tags
+        outer = liveness.has_effect(op) or not writes.isdisjoint(given)
+        wanted = i == end or not vids.isdisjoint([t.vid for t in liveness.op_outputs(op)]) or not writes.isdisjoint(read | written)
+        wanted = wanted or not reads.isdisjoint(written) or outer or random and draws
+        if not (wanted or not symbols.isdisjoint([liveness.number(b.symbol).name for b in op.binds])):
+            continue
+        found.add(i)
+        vids.update(t.vid for t in liveness.op_inputs(op))
+        read |= reads
+        written |= writes
+        draws = draws or random
+        symbols.update(s.name for e in liveness.op_numbers(op) for s in e.symbols())
+    return found
+
+
 def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[Any]]) -> list[Section]:
     """The sections of which these are the operations. None at all where a value or a symbol does not get from one to the other."""
     known = symbols_of_inputs(inputs)
@@ -166,6 +219,9 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
     wants = [(tensors, {n: e for n, e in symbols.items() if n in binder}) for tensors, symbols in wants]  # the others are equal to some
     finals = {t.vid: t for t in liveness.tensors_of(outputs)}
     begins = {trace.leaves.get(t.vid, t).vid for t in liveness.tensors_of(inputs)}
+    writers = written_inputs(trace, inputs, parts)
+    if writers is None:
+        return []
     rewritten = [{t.storage_id for op in ops for t in liveness.written(op) if t.requires_grad} for ops in parts]  # it has another history
     made: list[Section] = []
     if any([vid not in maker for tensors, _ in wants for vid in tensors]):
@@ -173,7 +229,8 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
     for k, (tensors, symbols) in enumerate(wants):
         if any([binder[name] > k for name in symbols]) or any([maker[vid] > k for vid in tensors]):
             return []
-        crossing = [t for t in tensors.values() if maker[t.vid] >= 0 and t.requires_grad and t.grad_fn is not None]
+        moving = [t for t in tensors.values() if t.requires_grad and t.grad_fn is not None]
+        crossing = [t for t in moving if maker[t.vid] >= 0 or writers.get(t.vid, k) < k]
         if len({(t.grad_fn, t.output_nr) for t in crossing}) < len(crossing):
             return []  # what a node has made, and that as it has kept it: each would be given the gradients of both
         memory = {t.storage_id for t in crossing}
@@ -189,6 +246,21 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
         leaves = {t.vid for t in own if t.requires_grad and (t.is_leaf or begins.isdisjoint(begins_at(t)))}
         made.append(Section(parts[k], asserts[k], given, [*out, *later_s.values()], numbers, crossing, leaves, foreign, before))
     return made
+
+
+def written_inputs(trace: Any, inputs: list[Any], parts: list[list[Any]]) -> dict[int, int] | None:
+    """By their vids, the inputs that are written with gradients flowing, and the part that does. None if one of them is written in several
+    parts, or read before: it has another history there."""
+    found: dict[int, int] = {}
+    memory = [{t.storage_id for op in ops for t in liveness.op_inputs(op)} for ops in parts]
+    changed = [{t.storage_id for op in ops for t in liveness.written(op)} for ops in parts]
+    for t in liveness.tensors_of(inputs):
+        if rebased(trace, t):
+            at = [k for k, there in enumerate(changed) if t.storage_id in there]
+            if len(at) != 1 or any([t.storage_id in there for there in memory[: at[0]]]):
+                return None
+            found[t.vid] = at[0]
+    return found
 
 
 def begun_at(node: Any) -> int | None:

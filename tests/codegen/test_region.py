@@ -342,11 +342,32 @@ def test_differentiating_twice_runs_the_forward_part_again():
     torch.testing.assert_close(x.grad, 6 * x)
 
 
-def test_differentiating_twice_is_refused_where_it_would_be_wrong():
+def test_differentiating_twice_what_draws_random_numbers():
+    def program(x):
+        return F.rrelu(x, training=True) * x
+
     x = leaf(3, 4)
-    captured = Captured(lambda x: F.rrelu(x, training=True) * x, x)
-    (g,) = torch.autograd.grad(captured(x).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"random numbers.*pliant\.disable"):
+    found = []
+    for fn in (program, Captured(program, x)):
+        torch.manual_seed(0)
+        (g,) = torch.autograd.grad(fn(x).sum(), x, create_graph=True)
+        found.append(torch.autograd.grad(g.sum() + x.sum(), x))
+    torch.testing.assert_close(*found)
+
+
+def test_differentiating_twice_is_refused_where_it_would_be_wrong():
+    class Clipped(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            return g.clamp(-1, 1)
+
+    x = leaf(3, 4)
+    (g,) = torch.autograd.grad(Captured(lambda x: Clipped.apply(x * x), x)(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"autograd\.Function.*pliant\.disable"):
         torch.autograd.grad(g.sum() + x.sum(), x, allow_unused=True)
 
 

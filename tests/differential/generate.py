@@ -15,12 +15,16 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from tests.differential import grammar_python, grammar_users, prelude
+from tests.differential import grammar_loops, grammar_python, grammar_users, prelude
 from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.helpers import Call, Observed
 
 DIFFERENTIATED = ("grad", "history", "training")
-USERS = ("users", "training")
+USERS = ("users", "training", "loops", "reports")
+LOOPS = {
+    "loops": (grammar_loops.LOOP_EXPRESSIONS, grammar_loops.LOOP_STATEMENTS),
+    "reports": (grammar_loops.REPORT_EXPRESSIONS, grammar_loops.REPORT_STATEMENTS),
+}
 SIZE = 18  # statements in a program, at most
 HOLE = re.compile(r"<(?:(new|loc|fn):)?([A-Z]|ret|=\d)(?::(var|own))?>")
 LEAVES = {
@@ -95,13 +99,17 @@ class Writer:
         if theme == "python":
             self.statements = self.statements + grammar_python.STATEMENTS * 3
         if theme in USERS:
-            self.statements = self.statements + grammar_users.STATEMENTS * 3
+            self.statements = self.statements + grammar_users.STATEMENTS * (1 if theme in LOOPS else 3)
+        if theme in LOOPS:
+            self.statements = self.statements + LOOPS[theme][1] * 6
         left_out = {c for c, out in (("#", not self.breaks), ("@", theme != "foreign"), ("!", theme not in ("exits", "leaves"))) if out}
         self.expressions = {k: [r.lstrip("#@!") for r in rows if r[0] not in left_out] for k, rows in EXPRESSIONS.items()}
         if theme == "python":
             self.expressions = {k: rows + grammar_python.EXPRESSIONS.get(k, []) * 2 for k, rows in self.expressions.items()}
         if theme in USERS:
             self.expressions = {k: rows + grammar_users.EXPRESSIONS.get(k, []) * 2 for k, rows in self.expressions.items()}
+        if theme in LOOPS:
+            self.expressions = {k: rows + LOOPS[theme][0].get(k, []) * 3 for k, rows in self.expressions.items()}
         self.budget = size
         self.level = 0
         self.comprehensions = 0
@@ -249,6 +257,7 @@ class Program:
     grad: bool = False
     python: bool = False  # it needs the classes of `grammar_python`, too
     users: bool = False  # it needs the module, optimizers and settings of `grammar_users`
+    loops: bool = False  # and what `grammar_loops` has
 
     def __repr__(self) -> str:
         return "\n".join(["", *(f"# {s}" for s in self.sizes), *(["# differentiated"] if self.grad else []), self.source])
@@ -257,7 +266,8 @@ class Program:
     def between(self) -> bool:
         """Whether gradients of results are to be compared: hooks that it sets on one run behind those of whoever is given it; and no
         sections are made, which is a known difference, where it goes backward itself, or may raise behind writes to a module."""
-        return not re.search(r"register_hook|retain_grad|\.backward\(|minimise\(|NET|nested_state", self.source)
+        own = r"register_hook|retain_grad|\.backward\(|minimise\(|NET|nested_state|TIED|scaled|accumulate|penalty|loss_of"
+        return not re.search(own, self.source)
 
     def world(self) -> tuple[Any, Observed]:
         """A fresh namespace with the program in it, observed through what the program can write to."""
@@ -267,11 +277,13 @@ class Program:
             exec(PYTHON_CODE, space)
         if self.users:
             exec(USERS_CODE, space)
+        if self.loops:
+            exec(LOOPS_CODE, space)
         exec(compiled_source(self.source), space)
         space["BOX"] = space["Child"](torch.zeros(1), 0)
 
         def seen() -> list:
-            names = ("SEEN", "TABLE", "COUNT", "BOX", "UNIT", "memo", *grammar_users.NAMES)
+            names = ("SEEN", "TABLE", "COUNT", "BOX", "UNIT", "memo", *grammar_users.NAMES, *grammar_loops.NAMES)
             return [space[k] for k in names if k in space] + [space["Box"].made]
 
         return space["fn"], Observed(seen, space)
@@ -302,6 +314,7 @@ def fixed(text: str, name: str) -> CodeType:
 PRELUDE_CODE = fixed(prelude.PRELUDE, "<prelude>")
 PYTHON_CODE = fixed(grammar_python.PRELUDE, "<prelude of python>")
 USERS_CODE = fixed(grammar_users.PRELUDE, "<prelude of users>")
+LOOPS_CODE = fixed(grammar_loops.PRELUDE, "<prelude of loops>")
 
 
 def compiled_source(source: str) -> Any:
@@ -356,13 +369,15 @@ def programs(draw: Callable, theme: str = "mixed") -> Program:
     """A random program of a theme: `pure` never breaks the graph, `mixed` sometimes, `breaks` often, `grad` is differentiated too;
     `exits` branches on data at every turn, `leaves` has more writes, prints, random numbers and generators around them; `history` has
     gradients of gradients, hooks and writes among what is differentiated; `users` and `training` (differentiated too) have modules with
-    state, optimizers, settings that change and ragged sizes, 0 among them; `foreign` has NumPy's values, objects with protocols of their
+    state, optimizers, settings that change and ragged sizes, 0 among them; `loops` has training loops of all kinds and `reports` what is
+    made of results: records, dicts, texts; `foreign` has NumPy's values, objects with protocols of their
     own, and a world that changes."""
     source = Writer(Drawn(draw), theme, size=SIZE).program()
     alias = st.integers(0, 2 if theme in DIFFERENTIATED else 3)
     rows, cols = map(st.sampled_from, RAGGED if theme in USERS else SIZES)
     sizes = st.builds(Sizes, rows, cols, st.integers(0, 7), st.booleans(), st.integers(1, 3), alias)
-    return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), theme in DIFFERENTIATED, theme == "python", theme in USERS)
+    how = (theme in DIFFERENTIATED, theme == "python", theme in USERS, theme in LOOPS)
+    return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), *how)
 
 
 def seeded(theme: str, seed: int) -> Program:
@@ -375,4 +390,5 @@ def seeded(theme: str, seed: int) -> Program:
         rows, cols = map(pick.one, RAGGED if theme in USERS else SIZES)
         return Sizes(rows, cols, pick.number(0, 7), bool(pick.number(0, 1)), pick.number(1, 3), pick.number(0, last))
 
-    return Program(source, [one() for _ in range(pick.number(3, 4))], theme in DIFFERENTIATED, theme == "python", theme in USERS)
+    how = (theme in DIFFERENTIATED, theme == "python", theme in USERS, theme in LOOPS)
+    return Program(source, [one() for _ in range(pick.number(3, 4))], *how)

@@ -658,3 +658,36 @@ def test_derivatives_that_autograd_calls_by_another_name():
     given = torch.rand(3).requires_grad_(), torch.rand(3).requires_grad_()
     report = check(zeta, given, grad=True, must_compile=False)
     assert report.values[0].requires_grad
+
+
+def viewed_without_gradients(x, w):
+    y = x * w
+    with torch.no_grad():
+        k = y[0].sum()
+    y.mul_(w)
+    (g,) = torch.autograd.grad(y.exp().sum(), w, retain_graph=True)
+    return y.tanh(), g, k
+
+
+def viewed_and_changed_in_part(x, w):
+    y = x + w
+    with torch.no_grad():
+        k = y.view(-1).sum() + y.detach()[0]
+    z = y * 3
+    y[0] = z[1]
+    return y.sin(), k, z
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("program", [viewed_without_gradients, viewed_and_changed_in_part], ids=lambda f: f.__name__)
+def test_a_view_made_without_gradients_of_what_is_then_changed_with_gradients(program, backend):
+    """To ask such a view for its history raises."""
+    compiled = pliant.compile(program, backend=backend, background=False)
+    for n in (3, 4):
+        sides = []
+        for fn in (program, compiled):
+            x, w = torch.linspace(0, 1, 4 * n).reshape(n, 4).requires_grad_(), torch.full((4,), 0.5, requires_grad=True)
+            out = fn(x, w)
+            sum(t.sum() for t in out if t.requires_grad).backward()
+            sides.append([*out, x.grad, w.grad])
+        torch.testing.assert_close(*sides)

@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 
+import numpy as np
 import pytest
 import torch
 
@@ -535,3 +536,19 @@ def test_branches_within_branches_are_captured_in_bounded_time(monkeypatch):
     for table in tables * 3:
         torch.testing.assert_close(compiled(table), rated(table))
     assert len(runs) < 40 * subprograms.RUNS
+
+
+def number_as_a_tensor(x, k):
+    a = b = x
+    if x.sum() > 1:
+        a = torch.as_tensor(k) + x
+    if x.sum() * 2 > 1:
+        b = torch.as_tensor(k) * x
+    return a, b, np.asarray(k) + 1
+
+
+@pytest.mark.parametrize("k", [np.int64(3), np.float64(2.5), np.bool_(True)], ids=str)
+def test_a_number_of_numpy_that_one_side_makes_a_tensor_of(k):
+    """What the side has made is not there behind it."""
+    for x in (HOT, COLD, HOT * 0.04, COLD * 2):
+        check(number_as_a_tensor, (x, k), (x, k + k if k is not np.True_ else np.False_), must_compile=False)

@@ -201,7 +201,54 @@ def branch(x):
     return a, b, b.exp()
 
 
+def multiplied(x):
+    """What is changed was made before the result that it comes from."""
+    a = x.sin()
+    b = x.cos()
+    a.mul_(b)
+    return a, b
+
+
+def filled_in_a_loop(x):
+    h = x[0] * 1
+    out = torch.zeros(x.shape)
+    for i in range(x.shape[0]):
+        h = (h * x[i]).tanh()
+        out[i] = h
+    return out, h
+
+
+def filled_and_listed(x):
+    hs = []
+    h = x[0].sin()
+    out = torch.zeros(x.shape)
+    for i in range(x.shape[0]):
+        h = (h * x[i]).tanh()
+        hs.append(h)
+        out[i] = h
+    return out, hs[0], hs[-1]
+
+
+def filled_in_part(x):
+    a = torch.zeros(x.shape[0], 2 * x.shape[1])
+    f = x.sin()
+    g = f.cos()
+    a[:, ::2] = f
+    a[:, 1::2] = g
+    return a, f, g
+
+
+def drawn_and_filled(x):
+    total = x * 2
+    e = F.dropout(x, 0.5)
+    total += e
+    d = F.dropout(e, 0.5)
+    total[0].zero_()
+    return total, e, d
+
+
 PROGRAMS = [
+    multiplied, filled_in_a_loop, filled_and_listed, filled_in_part, drawn_and_filled,
     square, features, chain, woven, numbers, views, view_of_input, parts, in_place, by_data, drawn, detached, without_gradients, buffer,
     asserted, broken, deep, own_function, own_function_and_input, own_function_between,
     hook_inside, leaf_inside, lost_leaf, lost_leaf_made_here, branch, written_by_a_view, what_nobody_needs, backward_inside,
@@ -279,8 +326,8 @@ def answers(fn: Callable, asked: Callable, x: torch.Tensor) -> Any:
 def test_gradients_of_results(program, asked, backend):
     if program is hook_inside and asked in ("kept", "hooked"):
         pytest.skip("a hook set inside runs behind those that are set on the result")
-    if asked == "twice" and (program in (drawn, hook_inside, branch) or "own" in program.__name__):
-        pytest.skip("a region that draws, branches, or has hooks or a Function, is differentiated once")
+    if asked == "twice" and (program in (hook_inside, branch) or "own" in program.__name__):
+        pytest.skip("a region that branches, or with a hook or a Function that is not linear in gradients, is differentiated once")
     compiled = pliant.compile(program, backend=backend, background=False)
     for n in (3, 4, 5):
         x = torch.rand(n, 4)
@@ -288,6 +335,63 @@ def test_gradients_of_results(program, asked, backend):
         same(list(want[0]), list(got[0]))
         assert want[1] == got[1]
         same(want[2], got[2])
+
+
+def doubled(x):
+    x.mul_(2)
+    return x.sin()
+
+
+def scaled_in_part(x):
+    x[:, 1:] *= 0.5
+    y = x * x
+    return y.sin(), y
+
+
+def added(x):
+    x.add_(torch.ones(x.shape) * 3)
+    h = x.exp()
+    return h * x, h
+
+
+def read_before(x):
+    y = x + 1
+    x.mul_(2)
+    return y, x * y
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("program", [doubled, scaled_in_part, added, read_before], ids=lambda f: f.__name__)
+def test_an_input_that_is_written_is_a_result(program, backend):
+    """Of which others come: gradients of these go no further than it, if they are asked for."""
+    compiled = pliant.compile(program, backend=backend, background=False)
+    for n in (3, 4, 5):
+        sides = []
+        for fn in (program, compiled):
+            base = torch.rand(n, 4, generator=torch.Generator().manual_seed(n)).requires_grad_()
+            x = base * 1
+            out = fn(x)
+            out = [*(out if isinstance(out, tuple) else (out,)), x]
+            sides.append([*[t.detach().clone() for t in out], *pairwise(out, [base])])
+        same(*sides)
+
+
+def steps_inside(x, scale):
+    x[:, 1:] *= 0.5
+    (g,) = torch.autograd.grad((x * scale).sum() + scale, scale)
+    return g
+
+
+def test_gradients_inside_do_not_go_through_what_was_written():
+    """They want those of a parameter alone: the history of the input is not gone through, and not freed."""
+    answers = []
+    for fn in (steps_inside, pliant.compile(steps_inside, backend="aten", background=False)):
+        base, scale = torch.ones(3, 4, requires_grad=True), torch.tensor(0.5, requires_grad=True)
+        x = base * 2
+        g = fn(x, scale)
+        x.sum().backward()
+        answers.append([g, base.grad])
+    same(*answers)
 
 
 def raising(x, i, log, seen):

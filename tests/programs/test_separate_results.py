@@ -110,3 +110,20 @@ def test_nothing_holds_what_nobody_needs() -> None:
     inner = weakref.ref(results[1].grad_fn.next_functions[0][0])
     del results
     assert [r() for r in alive] == [None] * 3 and inner() is None
+
+
+@pytest.mark.parametrize("own", [lambda w: w * -2.0, torch.exp], ids=["a number", "a tensor"])
+def test_what_leads_to_a_leaf_of_the_program_alone_is_not_gone_through(own):
+    """Where gradients of an input are asked for: eager frees nothing there, and what it keeps of `w * -2` is no reason to refuse."""
+
+    def program(x, y):
+        return own(y.detach().requires_grad_(True)).sum() + x
+
+    answers = []
+    for fn in (program, pliant.compile(program, backend="aten", background=False)):
+        x, y = torch.ones(3, requires_grad=True), torch.ones(3)
+        out = fn(x, y)
+        found = [torch.autograd.grad((out * x).sum(), x)[0] for _ in range(2)]
+        out.sum().backward()
+        answers.append([*found, x.grad])
+    torch.testing.assert_close(*answers)

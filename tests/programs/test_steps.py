@@ -239,6 +239,54 @@ def test_checkpoints_are_captured_and_computed_again(reentrant):
     assert kept[0] < kept[1]
 
 
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin, self.norm = nn.Linear(3, 3), nn.BatchNorm1d(3)
+        self.register_buffer("seen", torch.zeros(()))
+        self.calls, self.log = 0, []
+
+    def statistics(self, x):
+        return self.norm(self.lin(x)).sin()
+
+    def buffer(self, x):
+        self.seen += x.detach().sum()
+        return self.lin(x).sin()
+
+    def counter(self, x):
+        self.calls += 1
+        return self.lin(x).sin()
+
+    def logged(self, x):
+        self.log.append(len(x))
+        return self.lin(x).sin()
+
+    def pure(self, x):
+        return self.lin(x).sin()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("name", ["statistics", "buffer", "counter", "logged", "pure"])
+def test_what_a_checkpointed_function_changes_it_changes_again_in_the_backward_part(name, reentrant):
+    def step(module, x):
+        return checkpoints.checkpoint(getattr(module, name), x * 2, use_reentrant=reentrant).sum()
+
+    answers = []
+    for fn in (step, pliant.compile(step, backend="aten", background=False)):
+        torch.manual_seed(0)
+        module, found = Counting(), []
+        for n in (3, 5, 4):
+            x = torch.randn(n, 3, requires_grad=True)
+            loss = fn(module, x)
+            loss.backward()
+            state = [v.clone() for v in module.state_dict().values()]
+            found += [loss.detach(), x.grad, module.lin.weight.grad.clone(), *state, torch.tensor([module.calls, *module.log])]
+        answers.append(found)
+    torch.testing.assert_close(*answers)
+    if name == "pure":
+        assert pliant.stats()["graph_breaks"] == 0
+
+
 def test_dropout_in_a_checkpoint():
     def program(x):
         return checkpoints.checkpoint(lambda v: nn.functional.dropout(v * 2, 0.5).exp(), x, use_reentrant=False)

@@ -59,22 +59,28 @@ class TracedArray:
 
 
 class TracedScalar:
-    """A scalar: `number` (a symbolic int, float or bool) or `found` (a tensor without dims), the other one None until it is asked for."""
+    """A scalar: `number` (a symbolic int, float or bool) or `found` (a tensor without dims), the other one None until it is asked for.
+    `maker`: where the trace has the operation that has then made `found`, and this: on a side of a branch, it is not there behind it."""
 
-    __slots__ = ("dtype", "found", "number", "source", "__weakref__")
+    __slots__ = ("dtype", "found", "maker", "number", "source", "__weakref__")
 
     def __init__(self, dtype: np.dtype, number: Any = None, tensor: Any = None, source: Any = None) -> None:
         self.dtype = dtype
         self.number = number
         self.found = tensor
+        self.maker: tuple[int, Any] | None = None
         self.source = source
 
     @property
     def tensor(self) -> Any:
+        ops_there = vm.trace.ops
+        if self.maker is not None and (len(ops_there) <= self.maker[0] or ops_there[self.maker[0]] is not self.maker[1]):
+            self.found = self.maker = None
         if self.found is None:
             if type(self.number) is torch.SymBool:
                 raise Unsure("a condition over sizes as an array")
             self.found = graph_call(torch.full, ((), self.number), {"dtype": TORCH[self.dtype]})
+            self.maker = (len(ops_there) - 1, ops_there[-1]) if ops_there else None
         return self.found
 
     def __repr__(self) -> str:

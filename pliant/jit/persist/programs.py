@@ -27,6 +27,7 @@ from pliant.codegen.failures import PLACES, Place, Places, remember
 from pliant.codegen.nodes import Later, Part, node_of, watching
 from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.region import Chain
+from pliant.codegen.second_backward import SecondPart, Seconds
 from pliant.jit.branches import Branch
 from pliant.jit.emit import Emitted, Failing
 from pliant.jit.other_compilers import not_for_others
@@ -212,7 +213,8 @@ def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
         raise NotPortable(f"several results have gradients, and {refusal}")
     recipe = None if refusal else gradients.encode_recipe(node.twice.recipe(), table)
     given = frozenset(("_twice", "_partial", *ASKED))
-    parts = [(p.heads, p.slots, p.through, encode_program(p.backward, table, linker, given)) for p in node.parts]
+    backwards = [(p.heads, p.slots, p.through, encode_program(p.backward, table, linker, given)) for p in node.parts]
+    parts = [(*b, *seconds_of(p, table, linker)) for b, p in zip(backwards, node.parts, strict=True)]
     later = node.later.watch, node.later.nodes, node.shared
     forward = encode_program(node.forward, table, linker, frozenset())
     around = encode_program(node.around, table, linker, frozenset(("_apply",)))
@@ -220,13 +222,35 @@ def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
     return node.name, forward, parts, around, refusal, recipe, twice, node.grad_on, node.heads, node.results, later
 
 
+def seconds_of(part: Part, table: Writer, linker: Linker) -> tuple:
+    """The results of a node, and its program for gradients of gradients of all of these, if it has one."""
+    found = part.twice.second
+    if type(found) is not Seconds:
+        return (), None
+    whole = found.known.get((True,) * len(found.heads))
+    if whole is None:
+        return found.heads, None
+    begins = tuple([tuple(sorted(b)) for b in whole.begins])
+    told = whole.heads, whole.places, whole.sources, begins, whole.reads, whole.sized, whole.delayed
+    return found.heads, (encode_program(whole.program, table, linker, frozenset()), told)
+
+
+def decode_second(heads: tuple, data: Any, objects: list[Any], modules: list[dict[str, int]]) -> Seconds | None:
+    if data is None:
+        return None
+    program, (own, places, sources, begins, *kept) = data
+    made = decode_program(program, objects, modules, {})
+    whole = SecondPart(made, own, places, sources, tuple(map(frozenset, begins)), *kept)
+    return Seconds(heads, {(True,) * len(heads): whole}, None)
+
+
 def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Executable:
     name, forward, parts, around, refusal, recipe, (gives, backend), grad_on, heads, results, (watch, nodes, shared) = data
     twice = Twice(refusal, gradients.Later(recipe, objects), gives, Repeated(backend))
     first = decode_program(forward, objects, modules, {})
     made = []
-    for own, slots, through, backward in parts:
-        again = replace(twice)
+    for own, slots, through, backward, heads_with_history, second in parts:
+        again = replace(twice, second=decode_second(heads_with_history, second, objects, modules))
         given = {"_twice": again, "_partial": gradients.Partial(twice, heads, through), **ASKED}
         made.append(Part(own, slots, through, decode_program(backward, objects, modules, given), again))
         again.backward = made[-1].backward.fn

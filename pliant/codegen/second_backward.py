@@ -1,0 +1,139 @@
+"""A node's gradients under `create_graph=True` by a program for gradients of gradients (`lower/second_backward.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pliant import turns
+from pliant.codegen.aten import Executable
+from pliant.codegen.double_backward import Refuse
+from pliant.codegen.nodes import Shared, kept
+from pliant.graph.originals import gradients, is_grad_enabled, torch
+
+NOT_TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
+"""PyTorch's words."""
+THRICE = (
+    "this compiled region has hooks, writes to its inputs or uses a torch.autograd.Function, and can be differentiated twice, not three "
+    "times (create_graph=True on its second gradients). Decorate the function with pliant.disable"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SecondPart:
+    """`program(kept, sizes, *tangents, *their gradients) -> a gradient or None for each of sources and tangents`.
+
+    `heads`: the places of the tangents among what arrives; `places`: among those of the inputs, of the gradients that have a history;
+    `sources`: of the inputs that these depend on. `begins`: for each of `places`, which of sources and tangents it depends on. `reads` and
+    `sized`: how much the forward part has kept. `delayed`: whoever goes back to all leaves meets a function that is differentiable once.
+    """
+
+    program: Executable
+    heads: tuple[int, ...]
+    places: tuple[int, ...]
+    sources: tuple[int, ...]
+    begins: tuple[frozenset[int], ...]
+    reads: int
+    sized: bool
+    delayed: bool
+
+    def __call__(self, ctx: Any, backward: Callable[..., tuple], grads: Sequence[Any]) -> tuple:
+        """The gradients of the inputs."""
+        slots, sizes = ctx.slots, ctx.sizes if self.sized else ()
+        held = tuple([t.detach() for t in held_by(ctx, self.reads)])
+        with gradients(False):
+            out = list(backward(ctx, *grads))
+        sources = [slots[i] for i in self.sources]
+        tangents = [grads[i] for i in self.heads]
+        made = Differentiable.apply(self, held, sizes, *[out[i] for i in self.places], *sources, *tangents, *self.raising())  # type: ignore[no-untyped-call]
+        for i, g in zip(self.places, made, strict=True):
+            out[i] = g
+        return tuple(out)
+
+    def raising(self) -> list[torch.Tensor]:
+        """What PyTorch hangs below the gradients of such a function."""
+        return [torch._C._functions.DelayedError(NOT_TWICE, 1)(torch.zeros((), requires_grad=True))] if self.delayed else []
+
+
+def held_by(ctx: Any, count: int) -> tuple:
+    """What the forward part has kept, so many tensors."""
+    if not count:
+        return ()
+    parts = type(ctx) is Shared or hasattr(ctx, "kept")
+    return kept(ctx, range(count))[0] if parts else tuple(ctx.saved_tensors)
+
+
+@dataclass(slots=True)
+class Seconds:
+    """Those of a node, by the results that got a gradient: of these `heads` (places). `build` makes one for a mask, or gives None."""
+
+    heads: tuple[int, ...]
+    known: dict[tuple[bool, ...], SecondPart | None]
+    build: Callable[[tuple[bool, ...]], SecondPart | None] | None
+
+    def __call__(self, ctx: Any, backward: Callable[..., tuple], grads: Sequence[Any]) -> tuple | None:
+        """The gradients of the inputs. None if there is no program for them."""
+        mask = tuple([grads[i] is not None for i in self.heads])
+        if mask not in self.known and self.build is not None:
+            with turns.compiling:
+                self.known[mask] = self.build(mask)
+        part = self.known.get(mask)
+        return part(ctx, backward, grads) if part is not None else None
+
+
+class Differentiable(torch.autograd.Function):
+    """Gradients of a region, which are given a history."""
+
+    @staticmethod
+    def forward(ctx: Any, part: SecondPart, held: tuple, sizes: tuple, *given: Any) -> tuple:
+        n = len(part.places)
+        ctx.part, ctx.sizes, ctx.n_held = part, sizes, len(held)
+        ctx.sources = given[n : n + len(part.sources)]
+        ctx.save_for_backward(*held, *given[n + len(part.sources) :][: len(part.heads)])
+        ctx.set_materialize_grads(False)
+        on = [t.requires_grad for t in given[n:]]
+        grads = [g.detach() for g in given[:n]]
+        still = [g for g, found in zip(grads, part.begins, strict=True) if not any([on[i] for i in found])]
+        ctx.mark_non_differentiable(*still)
+        ctx.like = [(g.shape, g.dtype, g.device) for g in grads]
+        return tuple(grads)
+
+    @staticmethod
+    def backward(ctx: Any, *seconds: Any) -> tuple:
+        part, n = ctx.part, len(ctx.part.places)
+        saved = ctx.saved_tensors
+        held, tangents = saved[: ctx.n_held], saved[ctx.n_held :]
+        reached = frozenset().union(*[found for found, s in zip(part.begins, seconds, strict=True) if s is not None])
+        with gradients(False):
+            moving = [
+                s if s is not None else torch.zeros(sizes, dtype=dtype, device=device)
+                for s, (sizes, dtype, device) in zip(seconds, ctx.like, strict=True)
+            ]
+            found = part.program.fn(held, ctx.sizes, *[t.detach() for t in tangents], *moving)
+        results = [r if i in reached else None for i, r in enumerate(found)]
+        if is_grad_enabled():
+            made = [r for r in results if r is not None]
+            on = [t for t in (*ctx.sources, *tangents, *seconds) if t is not None and t.requires_grad]
+            refusing = iter(Refuse.apply(THRICE, len(made), *made, *on))  # type: ignore[no-untyped-call]
+            results = [r if r is None else next(refusing) for r in results]
+        return (None,) * (3 + n) + tuple(results) + (None,) * part.delayed
+
+
+class Before(torch.autograd.Function):
+    """The tensor, and the history that it has now: what is written to it later has no part in that."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad
+
+
+def before_the_write(x: torch.Tensor) -> torch.Tensor:
+    """What stands for an input that is about to be written, in front of the node."""
+    kept: torch.Tensor = Before.apply(x)  # type: ignore[no-untyped-call]
+    return kept

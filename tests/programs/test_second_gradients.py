@@ -1,0 +1,296 @@
+"""Gradients of gradients of regions with hooks, an `autograd.Function` or writes to what they are given, beside eager, at any size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd.function import once_differentiable
+
+import pliant
+
+F = torch.nn.functional
+LINEAR = torch.nn.Linear(1, 4)
+
+
+class Power(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.save_for_backward(x)
+        ctx.k = k
+        return x**k
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.k * x ** (ctx.k - 1), None
+
+
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, a):
+        ctx.a = a
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return -ctx.a * g, None
+
+
+class Both(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y, x + y
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, y = ctx.saved_tensors
+        return g * y + h, g * x + h
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return g * 3 * ctx.saved_tensors[0] ** 2
+
+
+class Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.clamp(-0.1, 0.1)
+
+
+def function(x, w):
+    return Power.apply(x * w, 3)
+
+
+def reversed_alone(x, w):
+    return Reversed.apply(x * 2, 0.5)
+
+
+def two_results(x, w):
+    return Reversed.apply(x * w, 0.5) * w, (x * w * 2).cos()
+
+
+def of_two(x, w):
+    a, b = Both.apply(x * x, w)
+    return a * b.sin(), b * w
+
+
+def hook(x, w):
+    h = (x * w).tanh()
+    h.register_hook(lambda g: g * 2 * x.shape[0])
+    return h.sin() * w
+
+
+def hook_behind_a_write(x, w):
+    z = x * w
+    z.mul_(w)
+    h = z * 1
+    h.register_hook(lambda g: g * x)
+    return h * w
+
+
+def layers(x, w):
+    h = LINEAR(x[:, None]).relu()
+    h.register_hook(lambda g: g * 0.5)
+    return (h @ LINEAR.weight)[:, 0] * w.softmax(0) + Power.apply(torch.cat([x, w]), 2).view(2, -1).sum(0)
+
+
+def repeated(x, w):
+    h, out = x.cumsum(0), []
+    for i in range(x.shape[0]):
+        h = Reversed.apply(h * w[i], 1.0)
+        out.append(h.sum())
+    return torch.stack(out)
+
+
+def drawn(x, w):
+    y = x.clone()
+    y[0] = 3.0
+    return F.rrelu(Power.apply(y, 2) - w, training=True) * F.dropout(Reversed.apply(w, 1.0), 0.5)
+
+
+def written(x, w):
+    x.mul_(w)
+    return x * x * w
+
+
+def written_and_returned(x, w):
+    x.mul_(w)
+    return Power.apply(x, 2) * w, x
+
+
+def by_data(x, w):
+    at = (x > 0).nonzero().squeeze(1)
+    return Power.apply(x[at], 2).sum() * w[at]
+
+
+def once(x, w):
+    return Once.apply(x * w) * w
+
+
+def many(x, w):
+    a = Power.apply(x * w, 2)
+    return a, a.sin() * w, Reversed.apply(a * w, 2.0).exp()
+
+
+MEAN = torch.zeros(())
+
+
+def running_mean(x, w):
+    """A buffer is written, and the second derivative of batch norm wants sizes as integers."""
+    with torch.no_grad():
+        MEAN.mul_(0.5).add_(0.5 * (x > 0).float().mean())
+        MEAN.fill_(0.25)
+    h = F.leaky_relu((x - MEAN).tanh() * w, 0.1).masked_fill(x > 0.5, 0.1)
+    h = h + F.batch_norm(torch.stack([x, w], 1), torch.zeros(2), torch.ones(2), training=True)[:, 0]
+    return h + torch.arange(x.shape[0]) / 3, F.smooth_l1_loss(h[:, None].expand(-1, 3), w[:, None]), h.pow(2).mean()
+
+
+PROGRAMS = [
+    running_mean,
+    function, reversed_alone, two_results, of_two, hook, hook_behind_a_write, layers, repeated, drawn, written, written_and_returned,
+    by_data, once, many,
+]  # fmt: skip
+
+
+def of_all(outs: list[Any], base: list[Any]) -> list[Any]:
+    found = torch.autograd.grad(sum(o.pow(2).sum() for o in outs), base, create_graph=True, allow_unused=True)
+    return [*found, *torch.autograd.grad(sum((g**2).sum() for g in found if g is not None), base, allow_unused=True)]
+
+
+def of_the_last(outs: list[Any], base: list[Any]) -> list[Any]:
+    """Gradients of one result, each differentiated on its own."""
+    found = torch.autograd.grad(outs[-1].sum(), base, create_graph=True, allow_unused=True)
+    told: list[Any] = [*found, [g is not None and g.requires_grad for g in found]]
+    for g in found:
+        if g is not None and g.requires_grad:
+            told += torch.autograd.grad((g**2).sum(), base, allow_unused=True, retain_graph=True)
+    return told
+
+
+def penalty(outs: list[Any], base: list[Any]) -> list[Any]:
+    """A loss and the size of its gradients go backward together."""
+    loss = sum(o.sin().sum() for o in outs)
+    found = torch.autograd.grad(loss, base, create_graph=True, allow_unused=True)
+    (loss + sum(g.norm() for g in found if g is not None)).backward()
+    return [b.grad for b in base]
+
+
+def tried(fn: Callable, ask: Callable, n: int, made: bool) -> Any:
+    base = [torch.randn(n, generator=torch.Generator().manual_seed(n + i)).requires_grad_() for i in range(2)]
+    torch.manual_seed(7)
+    out = fn(*[b * 1 for b in base]) if made else fn(*base)
+    outs = list(out) if isinstance(out, tuple) else [out]
+    try:
+        return [*[o.detach().clone() for o in outs], *ask(outs, base)]
+    except RuntimeError as e:
+        return type(e)
+
+
+def same(want: Any, got: Any) -> None:
+    assert type(want) is type(got), (want, got)
+    if isinstance(want, list):
+        assert len(want) == len(got)
+        for a, b in zip(want, got, strict=True):
+            same(a, b)
+    elif isinstance(want, torch.Tensor):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        assert got.requires_grad == want.requires_grad
+    else:
+        assert want == got
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("ask", [of_all, of_the_last, penalty], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_differentiated_twice(program, ask, backend):
+    compiled = pliant.compile(program, backend=backend, background=False)
+    writes = program in (written, written_and_returned)
+    for n in (3, 5, 4):
+        for made in (True,) if writes else (False, True):
+            same(tried(program, ask, n, made), tried(compiled, ask, n, made))
+    assert pliant.stats()["fallbacks"] == 0
+
+
+def clipped(x, w):
+    return Clipped.apply(x * w) * w
+
+
+def added_to(x, w):
+    h = x * w
+    h.register_hook(lambda g: g + 1)
+    return h.sin()
+
+
+def replaced(x, w):
+    h = x * w
+    h.register_hook(lambda g: torch.ones_like(g))
+    return h.sin()
+
+
+def signs(x, w):
+    h = x * w
+    h.register_hook(lambda g: g.sign())
+    return h.sin()
+
+
+def drawing(x, w):
+    h = x * w
+    h.register_hook(lambda g: g * torch.rand(1))
+    return h.sin()
+
+
+@pytest.mark.parametrize("program", [clipped, added_to, replaced, signs, drawing], ids=lambda f: f.__name__)
+def test_what_is_not_linear_in_gradients_is_refused(program):
+    """Eager adds up what arrives there, of the results and of the gradients, before it calls the hook."""
+    compiled = pliant.compile(program, backend="aten", background=False)
+    x, w = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
+    found = torch.autograd.grad(compiled(x, w).sum(), [x, w], create_graph=True)
+    torch.testing.assert_close(found, torch.autograd.grad(program(x, w).sum(), [x, w])) if program is not drawing else None
+    if any(g.requires_grad for g in found):
+        with pytest.raises(RuntimeError, match="differentiated once, not twice"):
+            torch.autograd.grad(sum(g.sum() for g in found), [x, w])
+
+
+def test_a_third_time_is_refused():
+    compiled = pliant.compile(function, backend="aten", background=False)
+    x, w = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
+    (g,) = torch.autograd.grad(compiled(x, w).sum(), x, create_graph=True)
+    (h,) = torch.autograd.grad(g.sum(), x, create_graph=True)
+    (want,) = torch.autograd.grad(torch.autograd.grad(function(x, w).sum(), x, create_graph=True)[0].sum(), x)
+    torch.testing.assert_close(h, want)
+    with pytest.raises(RuntimeError, match="not three times"):
+        torch.autograd.grad(h.sum(), x)
+
+
+@pytest.mark.skipif(os.environ.get("PLIANT_TEST_ENTRIES") == "1", reason="an entry from disk has no tape of its capture")
+def test_an_input_that_was_written_since():
+    """Nothing of it was kept: eager does not mind."""
+
+    def program(x, b):
+        return x.sin() * 2 + b
+
+    answers = []
+    for fn in (program, pliant.compile(program, backend="aten", background=False)):
+        x, b = torch.arange(3.0).requires_grad_(), torch.ones(3)
+        out = fn(x, b)
+        b.add_(1)
+        (g,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        answers.append((g.detach(), *torch.autograd.grad(g.sum(), x)))
+    torch.testing.assert_close(*answers)

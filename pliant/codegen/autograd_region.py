@@ -353,7 +353,8 @@ class AutogradRegion:
         def run(*given: Any) -> tuple:
             out = list(inner(*given))
             with gradients(True):
-                refusing = Refuse.apply(FREED, len(at), *[out[i] for i in at], *[given[i] for i in slots])
+                through = [given[i] for i in slots] or [torch.empty(0, requires_grad=True)]
+                refusing = Refuse.apply(FREED, len(at), *[out[i] for i in at], *through)
             for i, t in zip(at, refusing, strict=True):
                 out[i] = t
             return tuple(out)

@@ -66,6 +66,16 @@ def make_leaf(t: torch.Tensor) -> None:
     ORIGINAL.requires_grad_(t)
 
 
+def new_leaf(t: torch.Tensor) -> torch.Tensor:
+    """A tensor that the graph has made, of which the program has made a leaf. Called by emitted code."""
+    return ORIGINAL.requires_grad_(t)
+
+
+def new_parameter(t: torch.Tensor) -> torch.Tensor:
+    """The parameter over the memory of a tensor that the graph has made. Called by emitted code."""
+    return ORIGINAL._make_subclass(torch.nn.Parameter, t, True)
+
+
 def hook_set(t: torch.Tensor, method: str, hook: Any, removed: bool) -> Any:
     """The handle of a hook that is set on a tensor of the program's, and perhaps taken away again. Called by emitted code."""
     handle = getattr(ORIGINAL, method)(t, hook)
@@ -85,5 +95,5 @@ def is_own(method: str) -> bool:
 
 __all__ = [
     "ORIGINAL", "SPELLED", "get_default_dtype", "gradients", "hook_set", "is_grad_enabled", "is_inference_mode_enabled", "is_own",
-    "make_leaf", "math", "needed", "operator", "torch",
+    "make_leaf", "math", "needed", "new_leaf", "new_parameter", "operator", "torch",
 ]  # fmt: skip

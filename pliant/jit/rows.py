@@ -80,7 +80,14 @@ def traced(b: Builder, t: Any) -> str:
     if id(t) in b.world.data_of:
         found = b.memo.get(id(t))
         return b.make(t, DATA) if found is None else b.revisit(found)
+    if t.pytype is torch.nn.Parameter and not t.requires_grad:
+        found = b.memo.get(id(t))
+        return b.make(t, PARAMETER) if found is None else b.revisit(found)
     return b.output(t)
+
+
+PARAMETER = Row(lambda b, t: f"{b.constant(torch.nn.Parameter, 'Parameter')}({b.output(t)}, False)")
+"""A parameter that was made here, without gradients. (One with gradients is made within the graph: `lower/leaves.py`.)"""
 
 
 def data(b: Builder, t: Any) -> str:

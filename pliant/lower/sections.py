@@ -19,7 +19,7 @@ import torch
 from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
 from pliant.graph.traced import TracedTensor, Untraceable
-from pliant.lower import liveness, views
+from pliant.lower import leaves, liveness, views
 from pliant.symbolic.expr import Expr
 
 PYTHONS = torch.autograd.function.BackwardCFunction
@@ -38,9 +38,11 @@ class Section:
     made: list[Any]
     numbers: list[Any]  # of the last: those that the region returns
     crossing: list[TracedTensor]  # inputs with a history, which an earlier section has made
-    leaves: set[int]  # vids of leaves that cross, and of what comes from such alone: nobody sees their gradients
+    leaves: set[int]  # vids of leaves that it makes, or that cross, and of what comes from such alone: nobody sees their gradients
+    turned: list[TracedTensor]  # among `made`: what is made a leaf of behind it (`lower/leaves.py`)
     foreign: frozenset[str]  # symbols that other sections make known
     before: list[Any]  # all assertions of the region
+    whole: bool  # whether it is the only one
 
     @property
     def outputs(self) -> list[Any]:
@@ -51,19 +53,23 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     """The sections of a captured region, whose outputs are flat. None at all: it need not be cut, or cannot be."""
     slots = {t.vid for t in liveness.tensors_of(inputs)}
     seen = {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
-    if len(seen) < 2 or not may_cut(trace):
+    shown = leaves.shown(trace, inputs, outputs)
+    if len(seen) < 2 and not shown or not may_cut(trace):
         return []
-    parents = parents_among(list(seen.values()), trace.ops, slots)
-    if not parents:
+    parents = parents_among([t for t in seen.values() if t.vid not in shown], trace.ops, slots)
+    if not parents and not shown:
         return []
     ops = can_run(trace, inputs)
     live = liveness.live_ops(trace.ops, [*outputs, *(c.expr for c in trace.scope.asserts)], trace.inputs)
     if not {id(op) for op in live} <= {id(op) for op in ops}:
         return []
-    spans = places(ops, parents)
-    for cuts in dict.fromkeys((late(spans), early(spans))) if spans else ():
+    crossing = leaves.rooted(trace, shown, outputs)
+    spans = places(ops, parents) + births(ops, list(crossing.values()))
+    for cuts in dict.fromkeys((late(spans), early(spans))) if spans or shown else ():
         bounds = [0, *cuts, len(ops)]
-        found = divided(trace, inputs, outputs, [ops[i:j] for i, j in zip(bounds, bounds[1:])])
+        found = divided(trace, inputs, outputs, [ops[i:j] for i, j in zip(bounds, bounds[1:])], shown)
+        if any([leaves.grown_from(t, op) for s in found for t in s.turned if t.vid in crossing for op in s.ops]):
+            continue
         if found:
             return found
     return []
@@ -124,6 +130,20 @@ def places(ops: list[Any], parents: list[TracedTensor]) -> list[tuple[int, int]]
     return [(made[vid], i) for vid, i in used.items() if vid in made]
 
 
+def births(ops: list[Any], shown: list[TracedTensor]) -> list[tuple[int, int]]:
+    """The same of leaves that are made here: (the operation that makes its data, the first one that gradients flow back to it from)."""
+    made: dict[int, int] = {}
+    used: dict[int, int] = {}
+    for i, op in enumerate(ops) if shown else ():
+        outs = {t.vid for t in liveness.op_outputs(op)}
+        for t in shown:
+            if t.vid in outs:
+                made.setdefault(t.vid, i)
+            if leaves.grown_from(t, op):
+                used.setdefault(t.vid, i)
+    return [(made[vid], i) for vid, i in used.items() if vid in made]
+
+
 def late(spans: list[tuple[int, int]]) -> tuple[int, ...]:
     """As few places as will do, each as late as it can be."""
     cuts: list[int] = []
@@ -142,7 +162,9 @@ def early(spans: list[tuple[int, int]]) -> tuple[int, ...]:
     return tuple(reversed(cuts))
 
 
-def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[Any]]) -> list[Section]:
+def divided(
+    trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[Any]], shown: dict[int, TracedTensor]
+) -> list[Section]:
     """The sections of which these are the operations. None at all where a value or a symbol does not get from one to the other."""
     known = symbols_of_inputs(inputs)
     binder: dict[str, int] = dict.fromkeys(known, 0)
@@ -165,10 +187,10 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
     wants = [needs(Block(*block), trace.scope.simplify) for block in zip(parts, asserts, lasts, strict=True)]
     wants = [(tensors, {n: e for n, e in symbols.items() if n in binder}) for tensors, symbols in wants]  # the others are equal to some
     finals = {t.vid: t for t in liveness.tensors_of(outputs)}
-    begins = {trace.leaves.get(t.vid, t).vid for t in liveness.tensors_of(inputs)}
+    begins = {trace.leaves.get(t.vid, t).vid for t in liveness.tensors_of(inputs)} | shown.keys()
     rewritten = [{t.storage_id for op in ops for t in liveness.written(op) if t.requires_grad} for ops in parts]  # it has another history
     made: list[Section] = []
-    if any([vid not in maker for tensors, _ in wants for vid in tensors]):
+    if any([vid not in maker for tensors, _ in wants for vid in tensors]) or not shown.keys() <= maker.keys():
         return []
     for k, (tensors, symbols) in enumerate(wants):
         if any([binder[name] > k for name in symbols]) or any([maker[vid] > k for vid in tensors]):
@@ -186,8 +208,13 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
         numbers = list(filter(is_number, told)) if k == len(parts) - 1 else []
         given = [*tensors.values(), *symbols.values()]
         own = [t for t in (*tensors.values(), *later_t.values()) if maker[t.vid] >= 0 and t.vid not in finals]
-        leaves = {t.vid for t in own if t.requires_grad and (t.is_leaf or begins.isdisjoint(begins_at(t)))}
-        made.append(Section(parts[k], asserts[k], given, [*out, *later_s.values()], numbers, crossing, leaves, foreign, before))
+        turned = [t for t in shown.values() if maker[t.vid] == k]
+        alone = [t for t in own if t.requires_grad and t.vid not in shown]
+        unseen = {t.vid for t in alone if t.is_leaf or begins.isdisjoint(begins_at(t))} | {t.vid for t in turned}
+        if not {t.vid for t in turned} <= {t.vid for t in out}:
+            return []
+        results = [*out, *later_s.values()]
+        made.append(Section(parts[k], asserts[k], given, results, numbers, crossing, unseen, turned, foreign, before, len(parts) == 1))
     return made
 
 

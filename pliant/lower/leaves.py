@@ -1,0 +1,84 @@
+"""Leaves that a captured region makes and that are there behind it: returned, stored, or all that a result has gradients from.
+
+To autograd such a tensor is nothing that a node has made: it is a leaf, of the class that the program gave it. So the region is cut
+(`lower/sections.py`) in front of the first operation that gradients flow back to the leaf from; what makes its data is on this side of the
+cut and has no gradients, the program around the sections makes a leaf of that, and to the sections behind it is an input like any parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import Any
+
+import torch
+
+from pliant.graph.originals import ORIGINAL, new_leaf, new_parameter
+from pliant.graph.traced import LEAF, Reconsider, TracedTensor, Untraceable
+from pliant.lower import liveness
+
+
+def shown(trace: Any, inputs: list[Any], outputs: list[Any]) -> dict[int, TracedTensor]:
+    """These leaves by vid. Raises Reconsider for one that cannot be made behind what makes its data."""
+    given = {t.vid for t in liveness.tensors_of(inputs)}
+    begins = {trace.leaves.get(vid, t).vid for vid, t in ((t.vid, t) for t in liveness.tensors_of(inputs))}
+    found: dict[int, TracedTensor] = {}
+    for t in liveness.tensors_of(outputs):
+        if not t.requires_grad or t.vid in given or t.source is not None:
+            continue
+        if t.is_leaf:
+            found[t.vid] = t
+            continue
+        own = variables_under(t, trace.freed)
+        if begins.isdisjoint(own):
+            found |= own
+    for t in found.values():
+        refuse(trace, t)
+    return found
+
+
+def rooted(trace: Any, shown: dict[int, TracedTensor], outputs: list[Any]) -> dict[int, TracedTensor]:
+    """Those that a result has gradients from."""
+    seen = [t for t in liveness.tensors_of(outputs) if t.requires_grad and t.source is None and t.vid not in shown]
+    under = set().union(*[variables_under(t, trace.freed) for t in seen])
+    return {vid: t for vid, t in shown.items() if vid in under}
+
+
+def variables_under(t: TracedTensor, freed: Set[Any]) -> dict[int, TracedTensor]:
+    """The leaves that the history of a tensor begins at; none if `backward()` has gone through it, and `freed` it."""
+    try:
+        node = t.grad_fn
+    except (Untraceable, RuntimeError):  # a view whose memory was written since: autograd would make its history anew
+        return {}
+    if node is None or node in freed:
+        return {}
+    todo, seen, out = [node], {node}, {}
+    while todo:
+        for below, _ in todo.pop().next_functions:
+            if below is None or below in seen:
+                continue
+            if below in freed:
+                return {}
+            seen.add(below)
+            todo.append(below)
+            if below.name() == "torch::autograd::AccumulateGrad":
+                out[below.variable.vid] = below.variable
+    return out
+
+
+def refuse(trace: Any, t: TracedTensor) -> None:
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunctionSubclass():
+        hooks = ORIGINAL._backward_hooks.__get__(t) or ORIGINAL._post_accumulate_grad_hooks.__get__(t)
+    plain = t.pytype in MAKERS and t.vid in trace.own_leaves and t.requires_grad and t.constant is None
+    if not plain or hooks or t.storage_id in trace.of_inference:
+        raise Reconsider("a leaf", "a leaf that is made here, and not by plain means, outlives the graph", LEAF)
+
+
+MAKERS: dict[type, Callable[[torch.Tensor], torch.Tensor]] = {torch.Tensor: new_leaf, torch.nn.Parameter: new_parameter}
+"""By the class that the program sees: what makes the leaf of its data."""
+
+
+def grown_from(t: TracedTensor, op: Any) -> bool:
+    """Whether gradients flow back to the leaf `t` from a result of this operation."""
+    if not any([u.vid == t.vid for u in liveness.op_inputs(op)]):
+        return False
+    return any([u.requires_grad and u.vid != t.vid for u in liveness.op_outputs(op)])

@@ -26,7 +26,7 @@ from pliant.codegen.region import compile_region
 from pliant.codegen.variants import Backend, Variants
 from pliant.config import DEFAULT_BACKEND
 from pliant.graph.data_errors import of_others
-from pliant.graph.originals import is_grad_enabled
+from pliant.graph.originals import ORIGINAL, is_grad_enabled, new_parameter
 from pliant.graph.traced import LEAF, NO_DERIVATIVE, TRANSFORMS, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
 from pliant.lower.sections import nodes_under
@@ -101,6 +101,8 @@ def from_callable(backend: Backend) -> Compiler:
 
     def compiler(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region") -> Executable:
         flat = liveness.leaves(outputs)
+        if backend is not run_module and any([call.fn in MAKES_LEAVES for call in trace.torch_ops]):
+            raise Reconsider(name, "a leaf that is made here, by somebody else's compiler", LEAF)
         given = {key_of(t): i for i, t in enumerate(inputs)}
         if is_grad_enabled():
             refuse_gradients(trace, flat, given, name, backend is run_module)
@@ -135,9 +137,15 @@ def refuse_gradients(trace: Any, outputs: list[Any], given: dict[Any, int], name
         # Where a derivative is not implemented, PyTorch raises if it is asked for.
         if trace.in_transform and any([n.name().endswith("NotImplemented") for n in under]):
             raise Reconsider(name, "an operator in a function transform that has no derivative", TRANSFORMS)
+        if trace.freed & under:
+            raise Reconsider(name, "backward() has gone through what an output depends on", "backward")
         begins = {n.variable.vid for n in under if hasattr(n, "variable")} if under else {t.vid}
         if begins.isdisjoint(ours):
             raise Reconsider(name, "an output has gradients that do not come from any input", LEAF)
+
+
+MAKES_LEAVES = (ORIGINAL.requires_grad_, new_parameter)
+"""Calls that give a tensor another place in autograd, which what others compile may lose."""
 
 
 def is_computed(value: Any, given: dict[Any, int]) -> bool:

@@ -71,9 +71,9 @@ def new_leaf(t: torch.Tensor) -> torch.Tensor:
     return ORIGINAL.requires_grad_(t)
 
 
-def new_parameter(t: torch.Tensor) -> torch.Tensor:
+def new_parameter(t: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
     """The parameter over the memory of a tensor that the graph has made. Called by emitted code."""
-    return ORIGINAL._make_subclass(torch.nn.Parameter, t, True)
+    return ORIGINAL._make_subclass(torch.nn.Parameter, t, requires_grad)
 
 
 def hook_set(t: torch.Tensor, method: str, hook: Any, removed: bool) -> Any:

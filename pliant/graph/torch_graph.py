@@ -27,11 +27,11 @@ from pliant.graph import torch_branches
 from pliant.graph.builder import Builder, Undefined
 from pliant.graph.control_flow import FlowOp
 from pliant.graph.operands import op_inputs
-from pliant.graph.originals import is_grad_enabled, operator, torch
+from pliant.graph.originals import is_grad_enabled, new_parameter, operator, torch
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.trace import Trace
-from pliant.graph.traced import TracedTensor, Untraceable, leaves, tensors_of
+from pliant.graph.traced import LEAF, Reconsider, TracedTensor, Untraceable, leaves, tensors_of
 from pliant.symbolic.expr import Expr
 
 ASSERT = torch.ops.aten._assert_scalar.default
@@ -118,6 +118,8 @@ class TorchBuilder(Builder):
         """From now on the operations of this call stand for it."""
         if getattr(call.fn, "differentiates", False):
             raise Untraceable(name_of(call.fn), "an autograd function whose call cannot be written down in a graph")
+        if call.kwargs.get("requires_grad") is True:
+            raise Reconsider(name_of(call.fn), "a leaf that is made here, by a call that cannot be written down in a graph", LEAF)
         self.lowered.add(number)
 
     def call(self, call: TorchOp) -> fx.Node:
@@ -136,6 +138,8 @@ class TorchBuilder(Builder):
             node = self.graph.call_function(FROM_NUMBERS[call.fn] if of_symbols else call.fn, args, kwargs)
         node.meta["site"], node.meta["val"] = call.site, call.out
         self.define(node, call.out)
+        if call.fn is new_parameter:
+            self.values[call.out.vid] = node  # another object than what it was made of
         if call.fn is SET_GRAD:
             self.grad = call.args[0]
         elif call.fn is torch.set_autocast_enabled:

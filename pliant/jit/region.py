@@ -120,7 +120,7 @@ class Region:
         self.records: WeakIdDict[Record] = WeakIdDict()
         self.codes: list[weakref.ref[CodeType]] = []
         # a backend that gets the program before autograd does not see what autograd did to it
-        self.refused = frozenset(() if backends.OWN.get(config.backend) is not None else ("backward",))
+        self.refused = frozenset()
         below = Below(self.miss) if config.below else None
         self.context = Context(
             self.cache, self.miss, self.build, self.again, below, config.backend != "aten", backends.OWN.get(config.backend) is None

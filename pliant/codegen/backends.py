@@ -101,18 +101,17 @@ def from_callable(backend: Backend) -> Compiler:
 
     def compiler(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region") -> Executable:
         flat = liveness.leaves(outputs)
-        if backend is not run_module and any([call.fn in MAKES_LEAVES for call in trace.torch_ops]):
-            raise Reconsider(name, "a leaf that is made here, by somebody else's compiler", LEAF)
         given = {key_of(t): i for i, t in enumerate(inputs)}
+        refusal = refused(trace, flat, given, name) if backend is not run_module else None
         if is_grad_enabled():
-            refuse_gradients(trace, flat, given, name, backend is run_module)
+            refuse_derivatives(trace, name)
         live = list({key_of(v): v for v in flat if is_computed(v, given)}.values())
         graph = handed(trace, inputs, live, name)
         verify(graph)
         graph.facts = None
         variants = None
         if backend is not run_module:
-            variants = Variants(backend, graph)
+            variants = Variants(backend, graph, refusal)
             if not (graph.strided and graph.writes):
                 variants.compile([s.hint for s in graph.symbols])
         return around(graph, variants, inputs, flat, given, name)
@@ -120,14 +119,22 @@ def from_callable(backend: Backend) -> Compiler:
     return compiler
 
 
-def refuse_gradients(trace: Any, outputs: list[Any], given: dict[Any, int], name: str, runs: bool) -> None:
-    """Raises Reconsider for gradients that would be lost: those of a custom operator with a derivative of its own, which PyTorch's code for
-    it has called with gradients off; and, where somebody else's compiler differentiates (not `runs`), of what comes of no input."""
+def refuse_derivatives(trace: Any, name: str) -> None:
+    """Raises Reconsider for a custom operator with a derivative of its own, which PyTorch's code for it has called with gradients off."""
     for op in trace.ops:
         if not op.grad and of_others(op.target) and any([t.requires_grad for t in liveness.op_outputs(op)]):
             raise Reconsider(name, "an operator whose derivative is the program's", NO_DERIVATIVE + op.target._schema.name)
+
+
+def refused(trace: Any, outputs: list[Any], given: dict[Any, int], name: str) -> Reconsider | None:
+    """What somebody else's compiler, which differentiates itself, would lose: leaves that are made here, gradients of what comes of no
+    input, the end of a history that `backward()` has gone through. (Who runs the graph as it is loses nothing.)"""
+    if any([call.fn in MAKES_LEAVES for call in trace.torch_ops]):
+        return Reconsider(name, "a leaf that is made here, by somebody else's compiler", LEAF)
+    if not is_grad_enabled():
+        return None
     ours = {trace.leaves.get(t.vid, t).vid for t in trace.inputs}
-    for t in liveness.tensors_of(outputs) if not runs else ():
+    for t in liveness.tensors_of(outputs):
         if key_of(t) in given or not t.requires_grad or t.constant is not None:
             continue
         try:
@@ -136,12 +143,13 @@ def refuse_gradients(trace: Any, outputs: list[Any], given: dict[Any, int], name
             continue
         # Where a derivative is not implemented, PyTorch raises if it is asked for.
         if trace.in_transform and any([n.name().endswith("NotImplemented") for n in under]):
-            raise Reconsider(name, "an operator in a function transform that has no derivative", TRANSFORMS)
+            return Reconsider(name, "an operator in a function transform that has no derivative", TRANSFORMS)
         if trace.freed & under:
-            raise Reconsider(name, "backward() has gone through what an output depends on", "backward")
+            return Reconsider(name, "backward() has gone through what an output depends on", "backward")
         begins = {n.variable.vid for n in under if hasattr(n, "variable")} if under else {t.vid}
         if begins.isdisjoint(ours):
-            raise Reconsider(name, "an output has gradients that do not come from any input", LEAF)
+            return Reconsider(name, "an output has gradients that do not come from any input", LEAF)
+    return None
 
 
 MAKES_LEAVES = (ORIGINAL.requires_grad_, new_parameter)

@@ -95,11 +95,12 @@ def qualified(cls: type) -> str:
 
 
 class Reconsider(Untraceable):
-    """The capture went too far: capture again without `what`, a word like `LEAF`, or `NO_DERIVATIVE` and an operator's name."""
+    """The capture went too far: capture again without `what`, a word like `LEAF`, or `NO_DERIVATIVE` and an operator's name.
+    `code`: that of the graph break which it should not have come to."""
 
-    def __init__(self, op: Any, reason: str, what: str) -> None:
+    def __init__(self, op: Any, reason: str, what: str, code: str | None = None) -> None:
         super().__init__(op, reason)
-        self.what = what
+        self.what, self.code = what, code
 
 
 class NoBackward(Exception):

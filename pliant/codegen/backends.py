@@ -27,7 +27,7 @@ from pliant.codegen.variants import Backend, Variants
 from pliant.config import DEFAULT_BACKEND
 from pliant.graph.data_errors import of_others
 from pliant.graph.originals import ORIGINAL, is_grad_enabled, new_parameter
-from pliant.graph.traced import LEAF, NO_DERIVATIVE, TRANSFORMS, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import LEAF, NO_DERIVATIVE, SEEDS_OF_OTHERS, TRANSFORMS, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
 from pliant.lower.sections import nodes_under
 
@@ -131,6 +131,8 @@ def refused(trace: Any, outputs: list[Any], given: dict[Any, int], name: str) ->
     input, the end of a history that `backward()` has gone through. (Who runs the graph as it is loses nothing.)"""
     if any([call.fn in MAKES_LEAVES for call in trace.torch_ops]):
         return Reconsider(name, "a leaf that is made here, by somebody else's compiler", LEAF)
+    if any([op.target._schema.name.startswith("pliant::") for op in trace.ops if isinstance(op.target, torch._ops.OpOverload)]):
+        return Reconsider(name, "states of generators, by somebody else's compiler", SEEDS_OF_OTHERS)
     if not is_grad_enabled():
         return None
     ours = {trace.leaves.get(t.vid, t).vid for t in trace.inputs}

@@ -29,6 +29,7 @@ from pliant.graph.control_flow import FlowOp
 from pliant.graph.operands import op_inputs
 from pliant.graph.originals import is_grad_enabled, new_parameter, operator, torch
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
+from pliant.graph.seeding import OWN, own_generator
 from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.trace import Trace
 from pliant.graph.traced import LEAF, Reconsider, TracedTensor, Untraceable, leaves, tensors_of
@@ -90,6 +91,8 @@ class TorchBuilder(Builder):
             x = x.value
         if type(x) in PLAIN and (type(x) is not complex or abs(x) < float("inf")):
             return x
+        if is_own(x):
+            return self.graph.call_function(own_generator)
         raise Unfit(type(x).__name__)
 
     # steps ----------------------------------------------------------------------------
@@ -157,7 +160,7 @@ class TorchBuilder(Builder):
             switches.append((SET_GRAD, (op.grad,), (self.grad,)))
         for switch, args, _ in switches:
             self.graph.call_function(switch, args).meta.update(keep=True, site=op.site)
-        held = {k: v for k, v in op.kwargs.items() if type(v) is torch.Generator}
+        held = {k: v for k, v in op.kwargs.items() if type(v) is torch.Generator and not is_own(v)}
         if held:
             raise Untraceable(op.target, "a generator of random numbers cannot be written down in a graph")
         node = torch_branches.emit(self, op) if isinstance(op, FlowOp) else self.operation(op)
@@ -203,6 +206,11 @@ class TorchBuilder(Builder):
             else:
                 waiting.append(check)
         self.checks, self.known = waiting, len(self.symbols)
+
+
+def is_own(x: Any) -> bool:
+    """Whether this stands for the generator of the thread, which goes on from the states that the graph holds."""
+    return type(x) is torch.Generator and x._cdata == OWN._cdata  # type: ignore[attr-defined]
 
 
 def steps_of(trace: Trace) -> Iterable[tuple[TorchOp | None, int, list[Op]]]:

@@ -85,6 +85,7 @@ INFERENCE = "inference mode"
 DATA = "writes through .data"
 WRAPPED = "gradients of wrappers"
 PYTHON_BACKWARD = "Python code that autograd calls"
+SEEDS_OF_OTHERS = "states of generators, by another's compiler"
 LAYOUTS = "layouts of views changed in place"
 CALLS_REFUSED = "what PyTorch refuses of stand-ins"
 

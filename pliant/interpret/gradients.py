@@ -636,6 +636,11 @@ def l_parameter(args: tuple, kw: dict) -> Any:
     return requires_grad_(p, (on,), {}) if on else p
 
 
+@lookaside(torch.nn.Buffer)
+def l_buffer(args: tuple, kw: dict) -> Any:
+    return inline(torch.nn.Buffer.__new__, (torch.nn.Buffer, *args), kw)
+
+
 @lookaside(torch.Tensor)
 def l_tensor(args: tuple, kw: dict) -> Any:
     """`torch.Tensor(list)` and `torch.Tensor(*sizes)`."""

@@ -34,7 +34,7 @@ from pliant.lower import liveness, pipeline, views
 from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
 from pliant.lower.histories import Share, nodes, parted, reaching, sharing, together
 from pliant.lower.program import Program
-from pliant.lower.sections import Section, nodes_under
+from pliant.lower.sections import Section, begun_at, nodes_under
 
 aten = torch.ops.aten
 
@@ -348,7 +348,9 @@ class AutogradRegion:
         heads = {h.vid for h in plan.differentiable}
         made_here = [(i, t) for i, t in enumerate(plan.outputs) if isinstance(t, TracedTensor) and t.requires_grad]
         at = [i for i, t in made_here if views.root(t, plan.steps).vid in heads]
-        inner, slots = made.fn, [i for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.requires_grad]
+        begins = {begun_at(n) for n in nodes_under([h.grad_fn for h in plan.differentiable], plan.ends)}
+        inner, given_ = made.fn, [(i, t) for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.requires_grad]
+        slots = [i for i, t in given_ if plan.leaf(t).vid in begins or not plan.leaf(t).is_leaf]
 
         def run(*given: Any) -> tuple:
             out = list(inner(*given))

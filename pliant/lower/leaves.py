@@ -43,13 +43,13 @@ def rooted(trace: Any, shown: dict[int, TracedTensor], outputs: list[Any]) -> di
     return {vid: t for vid, t in shown.items() if vid in under}
 
 
-def variables_under(t: TracedTensor, freed: Set[Any]) -> dict[int, TracedTensor]:
-    """The leaves that the history of a tensor begins at; none if `backward()` has gone through it, and `freed` it."""
+def variables_under(t: TracedTensor, freed: Set[Any], ends: Set[Any] = frozenset()) -> dict[int, TracedTensor]:
+    """The leaves that the history of a tensor begins at, not beyond the nodes `ends`; none if `backward()` has gone through it, and `freed` it."""
     try:
         node = t.grad_fn
     except (Untraceable, RuntimeError):  # a view whose memory was written since: autograd would make its history anew
         return {}
-    if node is None or node in freed:
+    if node is None or node in freed or node in ends:
         return {}
     todo, seen, out = [node], {node}, {}
     while todo:
@@ -59,6 +59,8 @@ def variables_under(t: TracedTensor, freed: Set[Any]) -> dict[int, TracedTensor]
             if below in freed:
                 return {}
             seen.add(below)
+            if below in ends:
+                continue
             todo.append(below)
             if below.name() == "torch::autograd::AccumulateGrad":
                 out[below.variable.vid] = below.variable
@@ -77,8 +79,15 @@ MAKERS: dict[type, Callable[[torch.Tensor], torch.Tensor]] = {torch.Tensor: new_
 """By the class that the program sees: what makes the leaf of its data."""
 
 
-def grown_from(t: TracedTensor, op: Any) -> bool:
-    """Whether gradients flow back to the leaf `t` from a result of this operation."""
-    if not any([u.vid == t.vid for u in liveness.op_inputs(op)]):
-        return False
-    return any([u.requires_grad and u.vid != t.vid for u in liveness.op_outputs(op)])
+def reads(t: TracedTensor, op: Any) -> bool:
+    """Whether an operation makes something of a leaf, and does not just write to it. Gradients may flow back from that, or from what comes
+    of it: an `autograd.Function` says so only of its results."""
+    return any([u.vid == t.vid for u in liveness.op_inputs(op)]) and any([u.vid != t.vid for u in liveness.op_outputs(op)])
+
+
+def reached(section: Any, freed: Set[Any], crossing: dict[int, TracedTensor]) -> bool:
+    """Whether the leaves under what a section makes are inputs of it, as far as they are these."""
+    given = {t.vid for t in liveness.tensors_of(section.inputs)}
+    ends = {t.grad_fn for t in section.crossing}
+    made = [t for t in liveness.tensors_of(section.made) if t.requires_grad and t.vid not in crossing and t.vid not in given]
+    return all([given.issuperset(variables_under(t, freed, ends).keys() & crossing.keys()) for t in made])

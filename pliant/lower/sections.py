@@ -68,7 +68,7 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     for cuts in dict.fromkeys((late(spans), early(spans))) if spans or shown else ():
         bounds = [0, *cuts, len(ops)]
         found = divided(trace, inputs, outputs, [ops[i:j] for i, j in zip(bounds, bounds[1:])], shown)
-        if any([leaves.grown_from(t, op) for s in found for t in s.turned if t.vid in crossing for op in s.ops]):
+        if not all([leaves.reached(s, trace.freed, crossing) for s in found]):
             continue
         if found:
             return found
@@ -131,7 +131,7 @@ def places(ops: list[Any], parents: list[TracedTensor]) -> list[tuple[int, int]]
 
 
 def births(ops: list[Any], shown: list[TracedTensor]) -> list[tuple[int, int]]:
-    """The same of leaves that are made here: (the operation that makes its data, the first one that gradients flow back to it from)."""
+    """The same of leaves that are made here: (the operation that makes its data, the first one that makes something of it)."""
     made: dict[int, int] = {}
     used: dict[int, int] = {}
     for i, op in enumerate(ops) if shown else ():
@@ -139,7 +139,7 @@ def births(ops: list[Any], shown: list[TracedTensor]) -> list[tuple[int, int]]:
         for t in shown:
             if t.vid in outs:
                 made.setdefault(t.vid, i)
-            if leaves.grown_from(t, op):
+            if leaves.reads(t, op):
                 used.setdefault(t.vid, i)
     return [(made[vid], i) for vid, i in used.items() if vid in made]
 

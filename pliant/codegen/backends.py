@@ -27,7 +27,9 @@ from pliant.codegen.variants import Backend, Variants
 from pliant.config import DEFAULT_BACKEND
 from pliant.graph.data_errors import of_others
 from pliant.graph.originals import ORIGINAL, is_grad_enabled, new_parameter
-from pliant.graph.traced import LEAF, NO_DERIVATIVE, SEEDS_OF_OTHERS, TRANSFORMS, Reconsider, TracedTensor, Untraceable
+from pliant.graph.python_random import BELOW, NUMBERS, SEED
+from pliant.graph.seeding import GET_STATE, MANUAL_SEED, OF_STATES, SET_STATE
+from pliant.graph.traced import DATA, LEAF, NO_DERIVATIVE, SEEDS_OF_OTHERS, TRANSFORMS, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
 from pliant.lower.sections import nodes_under
 
@@ -131,8 +133,10 @@ def refused(trace: Any, outputs: list[Any], given: dict[Any, int], name: str) ->
     input, the end of a history that `backward()` has gone through. (Who runs the graph as it is loses nothing.)"""
     if any([call.fn in MAKES_LEAVES for call in trace.torch_ops]):
         return Reconsider(name, "a leaf that is made here, by somebody else's compiler", LEAF)
-    if any([op.target._schema.name.startswith("pliant::") for op in trace.ops if isinstance(op.target, torch._ops.OpOverload)]):
+    if any([op.target in STATES for op in trace.ops]):
         return Reconsider(name, "states of generators, by somebody else's compiler", SEEDS_OF_OTHERS)
+    if trace.data_memory:
+        return Reconsider(name, "writes through .data, by somebody else's compiler", DATA)
     if not is_grad_enabled():
         return None
     ours = {trace.leaves.get(t.vid, t).vid for t in trace.inputs}
@@ -156,6 +160,10 @@ def refused(trace: Any, outputs: list[Any], given: dict[Any, int], name: str) ->
 
 MAKES_LEAVES = (ORIGINAL.requires_grad_, new_parameter)
 """Calls that give a tensor another place in autograd, which what others compile may lose."""
+
+
+STATES = frozenset((*OF_STATES, GET_STATE, MANUAL_SEED, SET_STATE, BELOW, SEED, *NUMBERS.values()))
+"""Operators of pliant's own on the states of generators."""
 
 
 def is_computed(value: Any, given: dict[Any, int]) -> bool:

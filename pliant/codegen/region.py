@@ -17,7 +17,7 @@ from pliant.errors import InternalError
 from pliant.graph.originals import torch
 from pliant.graph.traced import PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
-from pliant.lower.leaves import MAKERS
+from pliant.lower.leaves import maker_of
 from pliant.lower.restriding import as_views
 from pliant.lower.sections import Section, is_number, sections
 
@@ -122,7 +122,7 @@ class Region:
         later = {t.storage_id for s in self.sections[k + 1 :] for op in s.ops for t in liveness.written(op)}
         lines, counts = [], {}
         for t in self.sections[k].turned:
-            make, name = MAKERS[t.pytype], w.names[t.vid]
+            make, name = maker_of(t), w.names[t.vid]
             w.globals[make.__name__] = make
             lines.append(f"{name} = {make.__name__}({name})")
             if times_written(t):

@@ -27,7 +27,7 @@ from pliant.graph import torch_branches
 from pliant.graph.builder import Builder, Undefined
 from pliant.graph.control_flow import FlowOp
 from pliant.graph.operands import op_inputs
-from pliant.graph.originals import is_grad_enabled, new_parameter, operator, torch
+from pliant.graph.originals import data_of, is_grad_enabled, new_parameter, operator, torch
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.seeding import OWN, own_generator
 from pliant.graph.symnode import SYMS, SymNode
@@ -100,7 +100,8 @@ class TorchBuilder(Builder):
         """A call with its operations, or one operation between two calls."""
         if call is not None and call.fn is OF_SUBCLASSES:
             return
-        if call is None or number in self.lowered or call.out in (PENDING, FAILED):
+        unwritten = call is not None and call.fn is data_of and not self.trace.data_memory  # then it is the same as what it comes to
+        if call is None or unwritten or number in self.lowered or call.out in (PENDING, FAILED):
             for op in ops:
                 self.in_its_state(op)
         elif not self.is_dead(tensors_of((call.args, call.kwargs)), ops, call.out):

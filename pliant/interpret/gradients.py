@@ -628,6 +628,8 @@ def l_parameter(args: tuple, kw: dict) -> Any:
     """`Parameter(data)` of a tensor that the program has made: the same memory, as a leaf that nobody sees when it is done."""
     given = dict(zip(("data", "requires_grad"), args)) | kw
     data, on = given.get("data"), given.get("requires_grad", True)
+    if data is None and given.keys() <= {"data", "requires_grad"} and len(args) <= 2:
+        data = graph_call(torch.empty, (0,), {})
     if type(data) is not TracedTensor or is_stand(data) or data.pytype is not torch.Tensor or type(on) is not bool or LEAF in vm.refused:
         raise Break("PL0011", "a parameter is made", clean=True)
     p = graph_call(ORIGINAL.detach, (data,), {}, "detach")

@@ -147,7 +147,10 @@ class Plan:
         return all(begun) or not any(begun) and len(together(heads, sharing(heads, self.ends), self.ends)) == 1
 
     def refuse_overlap(self) -> None:
-        if any([t.storage_id in self.trace.data_memory and (t.requires_grad or self.leaf(t).requires_grad) for t in self.slots]):
+        memory = self.trace.data_memory
+        if self.section is not None and memory:
+            memory = memory & {t.storage_id for op in self.program for t in liveness.written(op)}
+        if any([t.storage_id in memory and (t.requires_grad or self.leaf(t).requires_grad) for t in self.slots]):
             raise Reconsider(self.name, "writes through .data to an input with gradients", DATA)
         for t in self.rebased:
             if any(o is not t and o.storage_id == t.storage_id for o in self.slots):

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from pliant.graph.originals import ORIGINAL, new_leaf, new_parameter
+from pliant.graph.originals import ORIGINAL, new_leaf, new_leaf_of_data, new_parameter
 from pliant.graph.traced import LEAF, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
+from pliant.lower.views import DETACH
 
 
 def shown(trace: Any, inputs: list[Any], outputs: list[Any]) -> dict[int, TracedTensor]:
@@ -45,10 +46,7 @@ def rooted(trace: Any, shown: dict[int, TracedTensor], outputs: list[Any]) -> di
 
 def variables_under(t: TracedTensor, freed: Set[Any], ends: Set[Any] = frozenset()) -> dict[int, TracedTensor]:
     """The leaves that the history of a tensor begins at, not beyond the nodes `ends`; none if `backward()` has gone through it, and `freed` it."""
-    try:
-        node = t.grad_fn
-    except (Untraceable, RuntimeError):  # a view whose memory was written since: autograd would make its history anew
-        return {}
+    node = node_of(t)
     if node is None or node in freed or node in ends:
         return {}
     todo, seen, out = [node], {node}, {}
@@ -79,10 +77,40 @@ MAKERS: dict[type, Callable[[torch.Tensor], torch.Tensor]] = {torch.Tensor: new_
 """By the class that the program sees: what makes the leaf of its data."""
 
 
+def maker_of(t: TracedTensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    return new_leaf_of_data if t.vid in t.trace.rebound_leaves and t.pytype is torch.Tensor else MAKERS[t.pytype]
+
+
 def reads(t: TracedTensor, op: Any) -> bool:
     """Whether an operation makes something of a leaf, and does not just write to it. Gradients may flow back from that, or from what comes
     of it: an `autograd.Function` says so only of its results."""
+    if op.target is DETACH and not op.outs[0].requires_grad:
+        return False
     return any([u.vid == t.vid for u in liveness.op_inputs(op)]) and any([u.vid != t.vid for u in liveness.op_outputs(op)])
+
+
+def growing(trace: Any, outputs: list[Any]) -> Callable[[TracedTensor, Any], bool]:
+    """Whether an operation makes something of a leaf that one of these results comes from: not what `backward()` has gone through."""
+    todo = [node for t in liveness.tensors_of(outputs) if t.requires_grad and (node := node_of(t)) is not None]
+    seen = set(todo)
+    while todo:
+        for below, _ in todo.pop().next_functions:
+            if below is not None and below not in seen:
+                seen.add(below)
+                todo.append(below)
+    seen -= trace.freed
+
+    def grows(t: TracedTensor, op: Any) -> bool:
+        return reads(t, op) and any([u.requires_grad and node_of(u) in seen for u in liveness.op_outputs(op)])
+
+    return grows
+
+
+def node_of(t: TracedTensor) -> Any:
+    try:
+        return t.grad_fn
+    except (Untraceable, RuntimeError):  # a view whose memory was written since: autograd would make its history anew
+        return None
 
 
 def reached(section: Any, freed: Set[Any], crossing: dict[int, TracedTensor]) -> bool:

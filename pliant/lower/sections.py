@@ -9,7 +9,7 @@ section like any other; its gradients are asked of the tape of the capture, whos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -54,30 +54,47 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     slots = {t.vid for t in liveness.tensors_of(inputs)}
     seen = {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
     shown = leaves.shown(trace, inputs, outputs)
-    if len(seen) < 2 and not shown or not may_cut(trace):
+    unheard = trace.data_memory & memory_of([t for t in liveness.tensors_of(inputs) if trace.leaves.get(t.vid, t).requires_grad])
+    if not may_cut(trace) or not shown and (not seen or not unheard and (len(seen) < 2 or trace.data_memory)):
         return []
     parents = parents_among([t for t in seen.values() if t.vid not in shown], trace.ops, slots)
-    if not parents and not shown:
+    if not parents and not shown and not unheard:
         return []
     ops = can_run(trace, inputs)
     live = liveness.live_ops(trace.ops, [*outputs, *(c.expr for c in trace.scope.asserts)], trace.inputs)
     if not {id(op) for op in live} <= {id(op) for op in ops}:
         return []
     crossing = leaves.rooted(trace, shown, outputs)
-    spans = places(ops, parents) + births(ops, list(crossing.values()))
-    for cuts in dict.fromkeys((late(spans), early(spans))) if spans or shown else ():
+    own = list(crossing.values())
+    spans = places(ops, parents) + last_writes(ops, unheard)
+    first, later = spans + births(ops, own, leaves.reads), spans + births(ops, own, leaves.growing(trace, outputs))
+    for cuts in dict.fromkeys((late(first), early(first), late(later))) if first or shown else ():
         bounds = [0, *cuts, len(ops)]
         found = divided(trace, inputs, outputs, [ops[i:j] for i, j in zip(bounds, bounds[1:])], shown)
-        if not all([leaves.reached(s, trace.freed, crossing) for s in found]):
-            continue
-        if found:
+        if found and all([leaves.reached(s, trace.freed, crossing) for s in found]) and not written_unheard(found[1:], trace.data_memory):
             return found
     return []
 
 
+def memory_of(values: list[Any]) -> set[int]:
+    return {t.storage_id for t in liveness.tensors_of(values)}
+
+
+def written_unheard(later: list[Section], data_memory: set[int]) -> bool:
+    """Whether one of these sections writes through a `.data`, of which no version tells, to what was there before it."""
+    written = [({t.storage_id for op in s.ops for t in liveness.written(op)} & memory_of(s.inputs)) for s in later] if data_memory else []
+    return any([not data_memory.isdisjoint(w) for w in written])
+
+
+def last_writes(ops: list[Any], memory: Set[int]) -> list[tuple[int, int]]:
+    """Where to cut behind the last write to this memory."""
+    found = [i for i, op in enumerate(ops) if any([t.storage_id in memory for t in liveness.written(op)])] if memory else []
+    return [(found[-1], found[-1] + 1)] if found and found[-1] + 1 < len(ops) else []
+
+
 def may_cut(trace: Any) -> bool:
     """Not where a run may leave in the middle, or what a tensor object is changes on the way."""
-    if trace.exits or trace.marks or trace.data_memory or trace.wrapping:
+    if trace.exits or trace.marks or trace.wrapping:
         return False
     if any([t.requires_grad and t.grad_fn is not None and t.vid not in trace.leaves for t in trace.inputs]):
         return False  # an input that was written
@@ -130,8 +147,8 @@ def places(ops: list[Any], parents: list[TracedTensor]) -> list[tuple[int, int]]
     return [(made[vid], i) for vid, i in used.items() if vid in made]
 
 
-def births(ops: list[Any], shown: list[TracedTensor]) -> list[tuple[int, int]]:
-    """The same of leaves that are made here: (the operation that makes its data, the first one that makes something of it)."""
+def births(ops: list[Any], shown: list[TracedTensor], uses: Callable[[TracedTensor, Any], bool]) -> list[tuple[int, int]]:
+    """The same of leaves that are made here: (the operation that makes its data, the first one that `uses` it)."""
     made: dict[int, int] = {}
     used: dict[int, int] = {}
     for i, op in enumerate(ops) if shown else ():
@@ -139,7 +156,7 @@ def births(ops: list[Any], shown: list[TracedTensor]) -> list[tuple[int, int]]:
         for t in shown:
             if t.vid in outs:
                 made.setdefault(t.vid, i)
-            if leaves.reads(t, op):
+            if uses(t, op):
                 used.setdefault(t.vid, i)
     return [(made[vid], i) for vid, i in used.items() if vid in made]
 

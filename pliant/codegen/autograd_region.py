@@ -33,8 +33,9 @@ from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
 from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
 from pliant.lower.histories import Share, nodes, parted, reaching, sharing, together
+from pliant.lower.leaves import nodes_under
 from pliant.lower.program import Program
-from pliant.lower.sections import Section, begun_at, nodes_under
+from pliant.lower.sections import Section, begun_at
 
 aten = torch.ops.aten
 

@@ -31,7 +31,7 @@ from pliant.graph.python_random import BELOW, NUMBERS, SEED
 from pliant.graph.seeding import GET_STATE, MANUAL_SEED, OF_STATES, SET_STATE
 from pliant.graph.traced import DATA, LEAF, NO_DERIVATIVE, SEEDS_OF_OTHERS, TRANSFORMS, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
-from pliant.lower.sections import nodes_under
+from pliant.lower.leaves import nodes_under
 
 Compiler = Callable[..., Executable]
 """`(trace, inputs, outputs, *, name) -> Executable`, as `codegen.region.compile_region`."""

@@ -57,8 +57,9 @@ class Variant:
 
 
 class Variants:
-    """Calling it finds the variant whose assumptions hold, or compiles another. `refusal`: what is raised where the backend does anything but
-    to run the graph as it is."""
+    """Calling it finds the variant whose assumptions hold, or compiles another.
+
+    `refusal`: what is raised where the backend does anything but run the graph as it is."""
 
     def __init__(self, backend: Backend, graph: Handed, refusal: Reconsider | None = None) -> None:
         self.backend = backend

@@ -110,7 +110,6 @@ def is_own(method: str) -> bool:
 
 
 __all__ = [
-    "ORIGINAL", "SPELLED", "data_of", "get_default_dtype", "gradients", "hook_set", "is_grad_enabled", "is_inference_mode_enabled", "is_own",
-    "make_leaf", "math", "needed", "new_leaf", "new_leaf_of_data", "new_parameter",
-    "set_data", "operator", "torch",
+    "ORIGINAL", "SPELLED", "data_of", "get_default_dtype", "gradients", "hook_set", "is_grad_enabled", "is_inference_mode_enabled",
+    "is_own", "make_leaf", "math", "needed", "new_leaf", "new_leaf_of_data", "new_parameter", "operator", "set_data", "torch",
 ]  # fmt: skip

@@ -37,7 +37,7 @@ HOOKS = ("__getnewargs__", "__getnewargs_ex__", "__deepcopy__", "__copy__", "__s
 
 
 def plain_instance(t: type) -> bool:
-    """Whether copies are made of nothing but the state of an instance: its attributes, or what `__getstate__` and `__setstate__` make of them."""
+    """Whether copies are made of the state of an instance alone: its attributes, or what `__getstate__` and `__setstate__` make of them."""
     if issubclass(t, (type, enum.Enum, torch.Tensor)) or has_c_state(t):  # type: ignore[arg-type]
         return False
     table = vm.world.locate(copyreg.dispatch_table, S.const(copyreg).dict().key("dispatch_table"))

@@ -36,7 +36,8 @@ from pliant.graph.traced import (
 )
 from pliant.lower import cse, liveness, views
 from pliant.lower.histories import sharing, together
-from pliant.lower.sections import Section, begun_at, ending, ends, nodes_under
+from pliant.lower.leaves import nodes_under
+from pliant.lower.sections import Section, begun_at, ending, ends
 from pliant.symbolic import DataDependent
 
 aten = torch.ops.aten

@@ -1,13 +1,13 @@
 """Leaves that a captured region makes and that are there behind it: returned, stored, or all that a result has gradients from.
 
 To autograd such a tensor is nothing that a node has made: it is a leaf, of the class that the program gave it. So the region is cut
-(`lower/sections.py`) in front of the first operation that gradients flow back to the leaf from; what makes its data is on this side of the
-cut and has no gradients, the program around the sections makes a leaf of that, and to the sections behind it is an input like any parameter.
+(`lower/sections.py`) in front of the first operation that gradients flow back to the leaf from. What makes its data is on this side of
+the cut and has no gradients; the program around the sections makes a leaf of that, and to those behind it is an input like any parameter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from typing import Any
 
 import torch
@@ -45,24 +45,30 @@ def rooted(trace: Any, shown: dict[int, TracedTensor], outputs: list[Any]) -> di
 
 
 def variables_under(t: TracedTensor, freed: Set[Any], ends: Set[Any] = frozenset()) -> dict[int, TracedTensor]:
-    """The leaves that the history of a tensor begins at, not beyond the nodes `ends`; none if `backward()` has gone through it, and `freed` it."""
+    """The leaves that the history of a tensor begins at, not beyond the nodes `ends`; none if `backward()` has `freed` it."""
     node = node_of(t)
     if node is None or node in freed or node in ends:
         return {}
-    todo, seen, out = [node], {node}, {}
+    under = nodes_under([node], ends)
+    if not freed.isdisjoint(under):
+        return {}
+    return {n.variable.vid: n.variable for n in under if n not in ends and n.name() == ACCUMULATES}
+
+
+ACCUMULATES = "torch::autograd::AccumulateGrad"
+
+
+def nodes_under(nodes: Iterable[Any], ends: Set[Any] = frozenset()) -> set[Any]:
+    """The nodes of the autograd graph that can be reached from these, not through one of `ends`. (A leaf has none: None is left out.)"""
+    todo = [n for n in nodes if n is not None]
+    seen = set(todo)
     while todo:
         for below, _ in todo.pop().next_functions:
-            if below is None or below in seen:
-                continue
-            if below in freed:
-                return {}
-            seen.add(below)
-            if below in ends:
-                continue
-            todo.append(below)
-            if below.name() == "torch::autograd::AccumulateGrad":
-                out[below.variable.vid] = below.variable
-    return out
+            if below is not None and below not in seen:
+                seen.add(below)
+                if below not in ends:
+                    todo.append(below)
+    return seen
 
 
 def refuse(trace: Any, t: TracedTensor) -> None:
@@ -91,14 +97,7 @@ def reads(t: TracedTensor, op: Any) -> bool:
 
 def growing(trace: Any, outputs: list[Any]) -> Callable[[TracedTensor, Any], bool]:
     """Whether an operation makes something of a leaf that one of these results comes from: not what `backward()` has gone through."""
-    todo = [node for t in liveness.tensors_of(outputs) if t.requires_grad and (node := node_of(t)) is not None]
-    seen = set(todo)
-    while todo:
-        for below, _ in todo.pop().next_functions:
-            if below is not None and below not in seen:
-                seen.add(below)
-                todo.append(below)
-    seen -= trace.freed
+    seen = nodes_under([node_of(t) for t in liveness.tensors_of(outputs) if t.requires_grad]) - trace.freed
 
     def grows(t: TracedTensor, op: Any) -> bool:
         return reads(t, op) and any([u.requires_grad and node_of(u) in seen for u in liveness.op_outputs(op)])

@@ -20,6 +20,7 @@ from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.lower import leaves, liveness, views
+from pliant.lower.leaves import nodes_under
 from pliant.symbolic.expr import Expr
 
 PYTHONS = torch.autograd.function.BackwardCFunction
@@ -308,19 +309,6 @@ def ending(crossing: Sequence[TracedTensor]) -> Iterator[None]:
 def ends(crossing: Sequence[TracedTensor]) -> set[Any]:
     """The nodes that have made these."""
     return {t.grad_fn for t in crossing}
-
-
-def nodes_under(nodes: Iterable[Any], ends: Set[Any] = frozenset()) -> set[Any]:
-    """The nodes of the autograd graph that can be reached from these, not through one of `ends`. (A leaf has none: None is left out.)"""
-    todo = [n for n in nodes if n is not None]
-    seen = set(todo)
-    while todo:
-        for below, _ in todo.pop().next_functions:
-            if below is not None and below not in seen:
-                seen.add(below)
-                if below not in ends:
-                    todo.append(below)
-    return seen
 
 
 def nothing(grads: tuple) -> tuple:

@@ -1,5 +1,4 @@
-"""Leaves, parameters, buffers and optimizers that a compiled function makes, in one graph, with pliant's own backend and with `backend="eager"`.
-"""
+"""Leaves, parameters, buffers and optimizers that a compiled function makes: one graph, here and with `backend="eager"`."""
 
 from __future__ import annotations
 
@@ -454,6 +453,127 @@ def nored(x):
     nn.init.zeros_(m.bias)
     m.requires_grad_(False)
     return m(x), m.weight
+
+
+@program(*ROWS, **WHOLE)
+def data_given(x):
+    w = torch.ones(4, requires_grad=True)
+    w.data = x.detach().sum(0)
+    return w * x, w
+
+
+@program(*ROWS, **WHOLE)
+def data_written(x):
+    w = nn.Parameter(torch.ones(4))
+    w.data.mul_(3)
+    w.data[0] = 7
+    return w * x, w
+
+
+@program(*ROWS, **WHOLE)
+def init_data(x):
+    m = nn.Linear(4, 3)
+    m.weight.data.fill_(0.5)
+    m.bias.data.zero_()
+    return m(x), m.weight
+
+
+@program(*ROWS, **WHOLE)
+def init_copy_and_steps(x):
+    m = nn.Linear(4, 4)
+    m.weight.data.copy_(torch.eye(4))
+    m.bias.data.zero_()
+    for _ in range(2):
+        l = m(x.detach()).pow(2).sum()
+        l.backward()
+        for q in m.parameters():
+            q.data -= 0.01 * q.grad.data
+            q.grad = None
+    return m(x)
+
+
+@program(*ROWS, **WHOLE)
+def sgd_data(x):
+    w = torch.ones(4, requires_grad=True)
+    for _ in range(3):
+        (w * x.detach()).sum().backward()
+        w.data.sub_(w.grad, alpha=0.1)
+        w.grad.zero_()
+    return w, w * x
+
+
+@program(*ROWS, **WHOLE)
+def sgd_data_no(x):
+    w = torch.ones(4, requires_grad=True)
+    (w * x.detach()).exp().sum().backward()
+    w.data -= 0.1 * w.grad
+    return w
+
+
+@program(*ROWS, world=True, **WHOLE)
+def lazy_init():
+    class M(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = None
+
+        def forward(self, x):
+            if self.lin is None:
+                self.lin = nn.Linear(x.shape[-1], 2)
+                self.lin.weight.data.fill_(0.1)
+                self.lin.bias.data.fill_(1.0)
+            return self.lin(x)
+
+    return M()
+
+
+@program(*ROWS, world=True, **WHOLE)
+def actnorm():
+    class M(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.s = nn.Parameter(torch.ones(4))
+            self.register_buffer("init", torch.tensor(0))
+            self.done = False
+
+        def forward(self, x):
+            if not self.done:
+                self.s.data.copy_(x.detach().std(0) + 1)
+                self.done = True
+            return x / self.s
+
+    return M()
+
+
+@program(*ROWS, world=True, **WHOLE)
+def weightclip():
+    w = nn.Parameter(torch.ones(4))
+
+    def f(x):
+        w.data.clamp_(-0.5, 0.5)
+        return w * x
+
+    return f, w
+
+
+@program(*ROWS, world=True, breaks=(0, 9))
+def data_written_between():
+    w = nn.Parameter(torch.ones(4))
+
+    def f(x):
+        y = (w * x).exp()
+        w.data.clamp_(-0.5, 0.5)
+        return y, w * x
+
+    return f, w
+
+
+@program(*ROWS, breaks=(0, 9))
+def own_data_written_between(x):
+    w = nn.Parameter(torch.ones(4))
+    y = (w * x).exp()
+    w.data.clamp_(-0.5, 0.5)
+    return y, w * x, w
 
 
 def steps(cls, **settings):

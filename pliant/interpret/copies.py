@@ -43,9 +43,14 @@ def plain_instance(t: type) -> bool:
     table = vm.world.locate(copyreg.dispatch_table, S.const(copyreg).dict().key("dispatch_table"))
     if vm.contains(table, t) or any(lookup(t, name) is not object.__dict__[name] for name in REDUCING):
         return False
-    if getattr(lookup(t, "__new__"), "__func__", lookup(t, "__new__")) is not object.__new__:
-        return False
     return all(lookup(t, name) is UNSET for name in HOOKS) and "__dict__" in dir(t)
+
+
+def fresh(t: type) -> Any:
+    """An instance without attributes."""
+    own = lookup(t, "__new__")
+    own = own.__func__ if type(own) is staticmethod else own
+    return object.__new__(t) if own is object.__new__ else call(own, (t,), {})
 
 
 def attributes(o: Any) -> dict:
@@ -75,7 +80,7 @@ def shallow(o: Any) -> Any:
         return o
     if not plain_instance(t):
         return library(COPY, (o,))
-    made = object.__new__(t)
+    made = fresh(t)
     give(made, state_of(o))
     return made
 
@@ -136,7 +141,7 @@ def deep(o: Any, memo: dict) -> Any:
         return remember(memo, o, items)
     if not plain_instance(t):
         return library(DEEPCOPY, (o, memo))
-    made = remember(memo, o, object.__new__(t))
+    made = remember(memo, o, fresh(t))
     give(made, deep(state_of(o), memo))
     return made
 

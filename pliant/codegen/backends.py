@@ -25,11 +25,22 @@ from pliant.codegen.graph_wrapper import around, key_of
 from pliant.codegen.region import compile_region
 from pliant.codegen.variants import Backend, Variants
 from pliant.config import DEFAULT_BACKEND
+from pliant.graph.control_flow import FLOWS
 from pliant.graph.data_errors import of_others
 from pliant.graph.originals import ORIGINAL, is_grad_enabled, new_parameter
 from pliant.graph.python_random import BELOW, NUMBERS, SEED
 from pliant.graph.seeding import GET_STATE, MANUAL_SEED, OF_STATES, SET_STATE
-from pliant.graph.traced import DATA, LEAF, NO_DERIVATIVE, SEEDS_OF_OTHERS, TRANSFORMS, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import (
+    DATA,
+    LEAF,
+    LOOPS_OF_OTHERS,
+    NO_DERIVATIVE,
+    SEEDS_OF_OTHERS,
+    TRANSFORMS,
+    Reconsider,
+    TracedTensor,
+    Untraceable,
+)
 from pliant.lower import liveness
 from pliant.lower.leaves import nodes_under
 
@@ -135,6 +146,8 @@ def refused(trace: Any, outputs: list[Any], given: dict[Any, int], name: str) ->
         return Reconsider(name, "a leaf that is made here, by somebody else's compiler", LEAF)
     if any([op.target in STATES for op in trace.ops]):
         return Reconsider(name, "states of generators, by somebody else's compiler", SEEDS_OF_OTHERS)
+    if any([op.target in FLOWS and (op.flow.loops or op.flow.entry is not None) for op in trace.ops]):
+        return Reconsider(name, "a loop on data, by somebody else's compiler", LOOPS_OF_OTHERS)
     if trace.data_memory:
         return Reconsider(name, "writes through .data, by somebody else's compiler", DATA)
     if not is_grad_enabled():

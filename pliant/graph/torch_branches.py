@@ -70,21 +70,21 @@ def round_of(b: TorchBuilder, block: Block, inputs: list[Any]) -> fx.GraphModule
     """The module of a block that ends in one question, or in none."""
     inner = type(b)(b.trace, set(), b.keeps)
     inner.grad, inner.autocast = b.grad, dict(b.autocast)
-    ends = [block.end.yes, block.end.no] if isinstance(block.end, Branch) else [block]
-    if not all([isinstance(e.end, Leave) for e in ends]) or len(ends) == 2 and ends[0].end.again is ends[1].end.again:
+    sides = [block.end.yes, block.end.no] if isinstance(block.end, Branch) else [block]
+    ends = [side.end for side in sides if isinstance(side.end, Leave)]
+    if len(ends) < len(sides) or len(ends) == 2 and ends[0].again is ends[1].again:
         refused("a loop on data whose rounds end in several questions")
     try:
         for c in inputs:
             inner.placeholder(c)
         straight(inner, block)
-        if len(ends) == 1:
-            test: Any = ends[0].end.again
-        else:
-            for end in ends:
-                straight(inner, end)
+        test: Any = ends[0].again
+        if isinstance(block.end, Branch):
+            for side in sides:
+                straight(inner, side)
             asked = inner.number(block.end.test)
-            test = asked if ends[0].end.again else inner.graph.call_function(torch.sym_not, (asked,))
-        ways = {e.end.again: tuple([inner.argument(v) for v in e.end.values]) for e in ends}
+            test = asked if test else inner.graph.call_function(torch.sym_not, (asked,))
+        ways = {end.again: tuple([inner.argument(v) for v in end.values]) for end in ends}
     except Undefined as e:
         raise Reconsider("a loop", f"{e.value} is not known in a round", LOOPS_OF_OTHERS) from e
     made = inner.module_of_nodes((test, ways.get(True) or None, ways.get(False, ())), "Round")

@@ -363,7 +363,7 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
         return t if t.requires_grad is on else make_leaf(t, real)
     if t.requires_grad is on:
         return t
-    if on and (LEAF in vm.refused or t.vid in vm.trace.frozen):
+    if LEAF in vm.refused or on and t.vid in vm.trace.frozen:
         raise Break("PL0012", "requires_grad_() makes a leaf, whose gradients the program may want", clean=True)
     told = vm.trace.torch_call(ORIGINAL.requires_grad_, (t, on), {})
     try:

@@ -34,9 +34,10 @@ from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
 from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
 from pliant.lower.histories import Share, nodes, on_the_way, parted, reaching, sharing, together
+from pliant.lower.leaves import nodes_under
 from pliant.lower.program import Program
 from pliant.lower.second_backward import Second, second_backward
-from pliant.lower.sections import Section
+from pliant.lower.sections import Section, begun_at
 
 aten = torch.ops.aten
 
@@ -415,12 +416,15 @@ class AutogradRegion:
         heads = {h.vid for h in plan.differentiable}
         made_here = [(i, t) for i, t in enumerate(plan.outputs) if isinstance(t, TracedTensor) and t.requires_grad]
         at = [i for i, t in made_here if views.root(t, plan.steps).vid in heads]
-        inner, slots = made.fn, [i for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.requires_grad]
+        begins = {begun_at(n) for n in nodes_under([h.grad_fn for h in plan.differentiable], plan.ends)}
+        inner, given_ = made.fn, [(i, t) for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.requires_grad]
+        slots = [i for i, t in given_ if plan.leaf(t).vid in begins or not plan.leaf(t).is_leaf]
 
         def run(*given: Any) -> tuple:
             out = list(inner(*given))
             with gradients(True):
-                refusing = Refuse.apply(FREED, len(at), *[out[i] for i in at], *[given[i] for i in slots])
+                through = [given[i] for i in slots] or [torch.empty(0, requires_grad=True)]
+                refusing = Refuse.apply(FREED, len(at), *[out[i] for i in at], *through)
             for i, t in zip(at, refusing, strict=True):
                 out[i] = t
             return tuple(out)

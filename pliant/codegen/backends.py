@@ -25,11 +25,24 @@ from pliant.codegen.graph_wrapper import around, key_of
 from pliant.codegen.region import compile_region
 from pliant.codegen.variants import Backend, Variants
 from pliant.config import DEFAULT_BACKEND
+from pliant.graph.control_flow import FLOWS
 from pliant.graph.data_errors import of_others
-from pliant.graph.originals import is_grad_enabled
-from pliant.graph.traced import LEAF, NO_DERIVATIVE, TRANSFORMS, Reconsider, TracedTensor, Untraceable
+from pliant.graph.originals import ORIGINAL, is_grad_enabled, new_parameter
+from pliant.graph.python_random import BELOW, NUMBERS, SEED
+from pliant.graph.seeding import GET_STATE, MANUAL_SEED, OF_STATES, SET_STATE
+from pliant.graph.traced import (
+    DATA,
+    LEAF,
+    LOOPS_OF_OTHERS,
+    NO_DERIVATIVE,
+    SEEDS_OF_OTHERS,
+    TRANSFORMS,
+    Reconsider,
+    TracedTensor,
+    Untraceable,
+)
 from pliant.lower import liveness
-from pliant.lower.sections import nodes_under
+from pliant.lower.leaves import nodes_under
 
 Compiler = Callable[..., Executable]
 """`(trace, inputs, outputs, *, name) -> Executable`, as `codegen.region.compile_region`."""
@@ -102,15 +115,16 @@ def from_callable(backend: Backend) -> Compiler:
     def compiler(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region") -> Executable:
         flat = liveness.leaves(outputs)
         given = {key_of(t): i for i, t in enumerate(inputs)}
+        refusal = refused(trace, flat, given, name) if backend is not run_module else None
         if is_grad_enabled():
-            refuse_gradients(trace, flat, given, name, backend is run_module)
+            refuse_derivatives(trace, name)
         live = list({key_of(v): v for v in flat if is_computed(v, given)}.values())
         graph = handed(trace, inputs, live, name)
         verify(graph)
         graph.facts = None
         variants = None
         if backend is not run_module:
-            variants = Variants(backend, graph)
+            variants = Variants(backend, graph, refusal)
             if not (graph.strided and graph.writes):
                 variants.compile([s.hint for s in graph.symbols])
         return around(graph, variants, inputs, flat, given, name)
@@ -118,14 +132,28 @@ def from_callable(backend: Backend) -> Compiler:
     return compiler
 
 
-def refuse_gradients(trace: Any, outputs: list[Any], given: dict[Any, int], name: str, runs: bool) -> None:
-    """Raises Reconsider for gradients that would be lost: those of a custom operator with a derivative of its own, which PyTorch's code for
-    it has called with gradients off; and, where somebody else's compiler differentiates (not `runs`), of what comes of no input."""
+def refuse_derivatives(trace: Any, name: str) -> None:
+    """Raises Reconsider for a custom operator with a derivative of its own, which PyTorch's code for it has called with gradients off."""
     for op in trace.ops:
         if not op.grad and of_others(op.target) and any([t.requires_grad for t in liveness.op_outputs(op)]):
             raise Reconsider(name, "an operator whose derivative is the program's", NO_DERIVATIVE + op.target._schema.name)
+
+
+def refused(trace: Any, outputs: list[Any], given: dict[Any, int], name: str) -> Reconsider | None:
+    """What somebody else's compiler, which differentiates itself, would lose: leaves that are made here, gradients of what comes of no
+    input, the end of a history that `backward()` has gone through. (Who runs the graph as it is loses nothing.)"""
+    if any([call.fn in MAKES_LEAVES for call in trace.torch_ops]):
+        return Reconsider(name, "a leaf that is made here, by somebody else's compiler", LEAF)
+    if any([op.target in STATES for op in trace.ops]):
+        return Reconsider(name, "states of generators, by somebody else's compiler", SEEDS_OF_OTHERS)
+    if any([op.target in FLOWS and (op.flow.loops or op.flow.entry is not None) for op in trace.ops]):
+        return Reconsider(name, "a loop on data, by somebody else's compiler", LOOPS_OF_OTHERS)
+    if trace.data_memory:
+        return Reconsider(name, "writes through .data, by somebody else's compiler", DATA)
+    if not is_grad_enabled():
+        return None
     ours = {trace.leaves.get(t.vid, t).vid for t in trace.inputs}
-    for t in liveness.tensors_of(outputs) if not runs else ():
+    for t in liveness.tensors_of(outputs):
         if key_of(t) in given or not t.requires_grad or t.constant is not None:
             continue
         try:
@@ -134,10 +162,21 @@ def refuse_gradients(trace: Any, outputs: list[Any], given: dict[Any, int], name
             continue
         # Where a derivative is not implemented, PyTorch raises if it is asked for.
         if trace.in_transform and any([n.name().endswith("NotImplemented") for n in under]):
-            raise Reconsider(name, "an operator in a function transform that has no derivative", TRANSFORMS)
+            return Reconsider(name, "an operator in a function transform that has no derivative", TRANSFORMS)
+        if trace.freed & under:
+            return Reconsider(name, "backward() has gone through what an output depends on", "backward")
         begins = {n.variable.vid for n in under if hasattr(n, "variable")} if under else {t.vid}
         if begins.isdisjoint(ours):
-            raise Reconsider(name, "an output has gradients that do not come from any input", LEAF)
+            return Reconsider(name, "an output has gradients that do not come from any input", LEAF)
+    return None
+
+
+MAKES_LEAVES = (ORIGINAL.requires_grad_, new_parameter)
+"""Calls that give a tensor another place in autograd, which what others compile may lose."""
+
+
+STATES = frozenset((*OF_STATES, GET_STATE, MANUAL_SEED, SET_STATE, BELOW, SEED, *NUMBERS.values()))
+"""Operators of pliant's own on the states of generators."""
 
 
 def is_computed(value: Any, given: dict[Any, int]) -> bool:

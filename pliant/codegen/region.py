@@ -12,9 +12,12 @@ from pliant.codegen.aten import Executable, Lowering, Writer, tuple_text
 from pliant.codegen.autograd_region import Planned
 from pliant.codegen.effects import cannot_repeat, draws
 from pliant.codegen.failures import DRAWN, NEVER, Places, drawn_from, remember, states
+from pliant.codegen.versions import times_written
 from pliant.errors import InternalError
+from pliant.graph.originals import torch
 from pliant.graph.traced import PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
+from pliant.lower.leaves import maker_of
 from pliant.lower.restriding import as_views
 from pliant.lower.sections import Section, is_number, sections
 
@@ -102,6 +105,7 @@ class Region:
                 results += [f"m{i}" for i in range(len(s.numbers))]
                 starts.append(len(lines))
                 lines.append(f"{tuple_text(results)[1:-1]} = _part{k}({args})" if results else f"_part{k}({args})")
+                lines.extend(self.turning(w, k))
                 gone = [w.names[vid] for vid, last in last_use.items() if last == k and vid not in kept]
                 lines.extend([f"del {', '.join(gone)}"] if gone else [])
             told = count()
@@ -112,6 +116,21 @@ class Region:
         around = w.finish(False)
         self.remember(around, starts, lines)
         return around
+
+    def turning(self, w: Writer, k: int) -> list[str]:
+        """Makes leaves of what section `k` has made for that. They count writes to them: each later section those to its inputs."""
+        later = {t.storage_id for s in self.sections[k + 1 :] for op in s.ops for t in liveness.written(op)}
+        lines, counts = [], {}
+        for t in self.sections[k].turned:
+            make, name = maker_of(t), w.names[t.vid]
+            w.globals[make.__name__] = make
+            lines.append(f"{name} = {make.__name__}({name})")
+            if times_written(t):
+                counts[name] = "0" if t.storage_id in later else str(times_written(t))
+        if counts:
+            w.globals["_versions"] = torch._C._autograd._unsafe_set_version_counter  # type: ignore[attr-defined]
+            lines.append(f"_versions({tuple_text([*counts])}, {tuple_text([*counts.values()])})")
+        return lines
 
     def noting(self, w: Writer) -> list[str]:
         """What the generators' state is, before anything but the last section draws."""

@@ -57,11 +57,14 @@ class Variant:
 
 
 class Variants:
-    """Calling it finds the variant whose assumptions hold, or compiles another."""
+    """Calling it finds the variant whose assumptions hold, or compiles another.
 
-    def __init__(self, backend: Backend, graph: Handed) -> None:
+    `refusal`: what is raised where the backend does anything but run the graph as it is."""
+
+    def __init__(self, backend: Backend, graph: Handed, refusal: Reconsider | None = None) -> None:
         self.backend = backend
         self.graph = graph
+        self.refusal = refusal
         self.readers = [s.read for s in graph.symbols]
         self.variants: list[Variant] = []
         self.lock = threading.RLock()
@@ -100,6 +103,8 @@ class Variants:
             except Exception as e:
                 if type(e).__name__ == SPECIALIZED_FLOAT:
                     continue
+                if self.refusal is not None:
+                    raise self.refusal from e
                 if self.graph.unbacked:
                     raise Reconsider(name_of(self.backend), f"it raised {type(e).__name__}: {e}", UNBACKED) from e
                 raise BackendError(f"the backend {name_of(self.backend)} raised {type(e).__name__}: {e}") from e
@@ -129,6 +134,8 @@ class Variants:
         module.recompile()
         with numbers.tracing():
             fn = self.backend(module, examples)
+        if self.refusal is not None and fn != module and fn != module.forward:
+            raise self.refusal
         pinned = [(i, values[i]) for i, s in enumerate(graph.symbols) if s.name in numbers.pinned]
         return Variant(fn, pinned, *numbers.condition(), arguments_of(graph, set(constants)))
 

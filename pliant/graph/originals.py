@@ -67,6 +67,32 @@ def make_leaf(t: torch.Tensor) -> None:
     ORIGINAL.requires_grad_(t)
 
 
+def new_leaf(t: torch.Tensor) -> torch.Tensor:
+    """A tensor that the graph has made, of which the program has made a leaf. Called by emitted code."""
+    return ORIGINAL.requires_grad_(t)
+
+
+def new_leaf_of_data(t: torch.Tensor) -> torch.Tensor:
+    """The same of a tensor that was given the memory of another: it counts its own versions."""
+    return ORIGINAL.requires_grad_(ORIGINAL.data.__get__(t))
+
+
+def new_parameter(t: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
+    """The parameter over the memory of a tensor that the graph has made. Called by emitted code."""
+    return ORIGINAL._make_subclass(torch.nn.Parameter, t, requires_grad)
+
+
+def data_of(t: torch.Tensor) -> torch.Tensor:
+    """`t.data`, as graphs for other backends call it."""
+    return ORIGINAL.data.__get__(t)
+
+
+def set_data(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """`t.data = u`, as graphs for other backends call it."""
+    ORIGINAL.data.__set__(t, u)
+    return t
+
+
 def hook_set(t: torch.Tensor, method: str, hook: Any, removed: bool) -> Any:
     """The handle of a hook that is set on a tensor of the program's, and perhaps taken away again. Called by emitted code."""
     handle = getattr(ORIGINAL, method)(t, hook)
@@ -85,6 +111,6 @@ def is_own(method: str) -> bool:
 
 
 __all__ = [
-    "ORIGINAL", "SPELLED", "get_default_dtype", "gradients", "hook_set", "is_grad_enabled", "is_inference_mode_enabled", "is_own",
-    "make_leaf", "math", "needed", "operator", "torch",
+    "ORIGINAL", "SPELLED", "data_of", "get_default_dtype", "gradients", "hook_set", "is_grad_enabled", "is_inference_mode_enabled",
+    "is_own", "make_leaf", "math", "needed", "new_leaf", "new_leaf_of_data", "new_parameter", "operator", "set_data", "torch",
 ]  # fmt: skip

@@ -48,6 +48,7 @@ def rebind(trace: Any, x: TracedTensor, u: TracedTensor) -> TracedTensor:
         call.args, call.kwargs, call.out = exchanged(call.args, x, old), exchanged(call.kwargs, x, old), exchanged(call.out, x, old)
     if old.vid in trace.own_leaves:
         trace.own_leaves.add(x.vid)
+        trace.rebound_leaves.add(x.vid)
     with torch._C._DisableTorchDispatch():
         x.data = twin(u)
     x.sizes, x.strides, x.offset, x.dense, x.storage_id, x.meta = u.sizes, u.strides, u.offset, u.dense, u.storage_id, None

@@ -27,11 +27,12 @@ from pliant.graph import torch_branches
 from pliant.graph.builder import Builder, Undefined
 from pliant.graph.control_flow import FlowOp
 from pliant.graph.operands import op_inputs
-from pliant.graph.originals import is_grad_enabled, operator, torch
+from pliant.graph.originals import data_of, is_grad_enabled, new_parameter, operator, torch
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
+from pliant.graph.seeding import OWN, own_generator
 from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.trace import Trace
-from pliant.graph.traced import TracedTensor, Untraceable, leaves, tensors_of
+from pliant.graph.traced import LEAF, Reconsider, TracedTensor, Untraceable, leaves, tensors_of
 from pliant.symbolic.expr import Expr
 
 ASSERT = torch.ops.aten._assert_scalar.default
@@ -90,6 +91,8 @@ class TorchBuilder(Builder):
             x = x.value
         if type(x) in PLAIN and (type(x) is not complex or abs(x) < float("inf")):
             return x
+        if is_own(x):
+            return self.graph.call_function(own_generator)
         raise Unfit(type(x).__name__)
 
     # steps ----------------------------------------------------------------------------
@@ -97,7 +100,8 @@ class TorchBuilder(Builder):
         """A call with its operations, or one operation between two calls."""
         if call is not None and call.fn is OF_SUBCLASSES:
             return
-        if call is None or number in self.lowered or call.out in (PENDING, FAILED):
+        unwritten = call is not None and call.fn is data_of and not self.trace.data_memory  # then it is the same as what it comes to
+        if call is None or unwritten or number in self.lowered or call.out in (PENDING, FAILED):
             for op in ops:
                 self.in_its_state(op)
         elif not self.is_dead(tensors_of((call.args, call.kwargs)), ops, call.out):
@@ -118,6 +122,8 @@ class TorchBuilder(Builder):
         """From now on the operations of this call stand for it."""
         if getattr(call.fn, "differentiates", False):
             raise Untraceable(name_of(call.fn), "an autograd function whose call cannot be written down in a graph")
+        if call.kwargs.get("requires_grad") is True:
+            raise Reconsider(name_of(call.fn), "a leaf that is made here, by a call that cannot be written down in a graph", LEAF)
         self.lowered.add(number)
 
     def call(self, call: TorchOp) -> fx.Node:
@@ -136,6 +142,8 @@ class TorchBuilder(Builder):
             node = self.graph.call_function(FROM_NUMBERS[call.fn] if of_symbols else call.fn, args, kwargs)
         node.meta["site"], node.meta["val"] = call.site, call.out
         self.define(node, call.out)
+        if call.fn is new_parameter:
+            self.values[call.out.vid] = node  # another object than what it was made of
         if call.fn is SET_GRAD:
             self.grad = call.args[0]
         elif call.fn is torch.set_autocast_enabled:
@@ -153,7 +161,7 @@ class TorchBuilder(Builder):
             switches.append((SET_GRAD, (op.grad,), (self.grad,)))
         for switch, args, _ in switches:
             self.graph.call_function(switch, args).meta.update(keep=True, site=op.site)
-        held = {k: v for k, v in op.kwargs.items() if type(v) is torch.Generator}
+        held = {k: v for k, v in op.kwargs.items() if type(v) is torch.Generator and not is_own(v)}
         if held:
             raise Untraceable(op.target, "a generator of random numbers cannot be written down in a graph")
         node = torch_branches.emit(self, op) if isinstance(op, FlowOp) else self.operation(op)
@@ -199,6 +207,11 @@ class TorchBuilder(Builder):
             else:
                 waiting.append(check)
         self.checks, self.known = waiting, len(self.symbols)
+
+
+def is_own(x: Any) -> bool:
+    """Whether this stands for the generator of the thread, which goes on from the states that the graph holds."""
+    return type(x) is torch.Generator and x._cdata == OWN._cdata  # type: ignore[attr-defined]
 
 
 def steps_of(trace: Trace) -> Iterable[tuple[TorchOp | None, int, list[Op]]]:

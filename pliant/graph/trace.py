@@ -145,6 +145,7 @@ class Trace:
         self.stale: set[int] = set()  # storage ids of such results
         self.zeros: set[int] = set()  # storage ids of zeros that stand for a derivative which is not there
         self.own_leaves: set[int] = set()  # vids of tensors that the program made and told to have gradients
+        self.rebound_leaves: set[int] = set()  # those among them that were given other memory, whose versions are their own
         self.flow_results: set[int] = set()  # vids of such results, which may be one object
         self.flow_sizes: set[str] = set()  # symbols that are sizes of what loops carry, which each round reads anew
         self.makers: dict[int, int] = {}  # vid of a tensor that numbers may decide -> the operation that made it (`numbers.maker`)

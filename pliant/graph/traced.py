@@ -85,6 +85,8 @@ INFERENCE = "inference mode"
 DATA = "writes through .data"
 WRAPPED = "gradients of wrappers"
 PYTHON_BACKWARD = "Python code that autograd calls"
+SEEDS_OF_OTHERS = "states of generators, by another's compiler"
+LOOPS_OF_OTHERS = "loops on data, by another's compiler"
 LAYOUTS = "layouts of views changed in place"
 CALLS_REFUSED = "what PyTorch refuses of stand-ins"
 
@@ -95,11 +97,12 @@ def qualified(cls: type) -> str:
 
 
 class Reconsider(Untraceable):
-    """The capture went too far: capture again without `what`, a word like `LEAF`, or `NO_DERIVATIVE` and an operator's name."""
+    """The capture went too far: capture again without `what`, a word like `LEAF`, or `NO_DERIVATIVE` and an operator's name.
+    `code`: that of the graph break which it should not have come to."""
 
-    def __init__(self, op: Any, reason: str, what: str) -> None:
+    def __init__(self, op: Any, reason: str, what: str, code: str | None = None) -> None:
         super().__init__(op, reason)
-        self.what = what
+        self.what, self.code = what, code
 
 
 class NoBackward(Exception):

@@ -418,7 +418,7 @@ PLAIN_VALUES = (torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.
 def plain_in_module(obj: Any, name: str, value: Any) -> bool:
     """Whether `nn.Module.__setattr__` does what that of an object does, without its look at the whole `__dict__`: neither is the value
     a parameter, a buffer or a module, nor does the module have one of that name."""
-    made = type(value) is TracedTensor and value.source is None and value.pytype is torch.Tensor
+    made = type(value) is TracedTensor and value.source is None and value.pytype is torch.Tensor and not vm.world.marked(value)
     if not made and type(value) not in DATA and type(value) not in PLAIN_VALUES:
         return False
     world = vm.world

@@ -242,6 +242,8 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
     if isinstance(out, torch.Tensor):
         if type(out) is not TracedTensor:
             raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
+        if kwargs and kwargs.get("requires_grad") is True and out.is_leaf and out.requires_grad:
+            vm.trace.own_leaves.add(out.vid)
     elif type(out) in (tuple, list):
         for x in out:
             if issubclass(type(x), torch.Tensor) and type(x) is not TracedTensor:

@@ -9,6 +9,7 @@ import copy
 import copyreg
 import enum
 import types
+from collections import OrderedDict
 from typing import Any
 
 from pliant.graph.originals import ORIGINAL, torch
@@ -17,32 +18,39 @@ from pliant.guards import source as S
 from pliant.interpret import shadows
 from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.binding import bind, raise_binding_error
-from pliant.interpret.calls import LOOKASIDES, graph_call, run_frame
+from pliant.interpret.calls import LOOKASIDES, call, graph_call, run_frame
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_c_state
 from pliant.interpret.library_internals import guard_name
 from pliant.interpret.slots import unpack
 from pliant.interpret.state import Break, vm
+from pliant.interpret.tensor_inputs import is_leaf
 
 COPY, DEEPCOPY = copy.copy, copy.deepcopy
+COPY_OF_PARAMETER = torch.nn.Parameter.__deepcopy__
 ATOMS = {
     int, float, complex, bool, str, bytes, type(None), type(Ellipsis), types.FunctionType, types.BuiltinFunctionType, range,
     torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device, torch.layout, torch.memory_format,
 }  # fmt: skip
-PROTOCOLS = ("__reduce_ex__", "__reduce__", "__getstate__")  # object's own, or the class has ideas about its state
-HOOKS = ("__setstate__", "__getnewargs__", "__getnewargs_ex__", "__deepcopy__", "__copy__", "__slots__", "__del__")
+REDUCING = ("__reduce_ex__", "__reduce__")  # object's own, or the class has ideas about its copies
+HOOKS = ("__getnewargs__", "__getnewargs_ex__", "__deepcopy__", "__copy__", "__slots__", "__del__")
 
 
 def plain_instance(t: type) -> bool:
-    """Whether the attributes of an instance are all that there is to copy, and setting them makes the copy."""
-    if issubclass(t, (type, enum.Enum, torch.Tensor, torch.nn.Module)) or has_c_state(t):  # type: ignore[arg-type]
+    """Whether copies are made of the state of an instance alone: its attributes, or what `__getstate__` and `__setstate__` make of them."""
+    if issubclass(t, (type, enum.Enum, torch.Tensor)) or has_c_state(t):  # type: ignore[arg-type]
         return False
     table = vm.world.locate(copyreg.dispatch_table, S.const(copyreg).dict().key("dispatch_table"))
-    if vm.contains(table, t):
-        return False
-    if any(lookup(t, name) is not object.__dict__[name] for name in PROTOCOLS):
+    if vm.contains(table, t) or any(lookup(t, name) is not object.__dict__[name] for name in REDUCING):
         return False
     return all(lookup(t, name) is UNSET for name in HOOKS) and "__dict__" in dir(t)
+
+
+def fresh(t: type) -> Any:
+    """An instance without attributes."""
+    own = lookup(t, "__new__")
+    own = own.__func__ if type(own) is staticmethod else own
+    return object.__new__(t) if own is object.__new__ else call(own, (t,), {})
 
 
 def attributes(o: Any) -> dict:
@@ -72,9 +80,28 @@ def shallow(o: Any) -> Any:
         return o
     if not plain_instance(t):
         return library(COPY, (o,))
-    made = object.__new__(t)
-    made.__dict__.update(attributes(o))
+    made = fresh(t)
+    give(made, state_of(o))
     return made
+
+
+def state_of(o: Any) -> Any:
+    """What a copy is made of. None: of nothing."""
+    own = lookup(type(o), "__getstate__")
+    return call(own, (o,), {}) if own is not object.__dict__["__getstate__"] else dict(attributes(o)) or None
+
+
+def give(made: Any, state: Any) -> None:
+    """The copy gets its state."""
+    if state is None:
+        return
+    own = lookup(type(made), "__setstate__")
+    if own is not UNSET:
+        call(own, (made, state), {})
+    elif type(state) is dict:
+        made.__dict__.update(state)
+    else:
+        raise Break("PL0006", "a copy of an object whose state is no dict", clean=True)
 
 
 def deep(o: Any, memo: dict) -> Any:
@@ -98,6 +125,12 @@ def deep(o: Any, memo: dict) -> Any:
         for k, v in o.items():
             made[deep(k, memo)] = deep(v, memo)
         return made
+    if t is OrderedDict and not attributes(o):
+        shadows.read_all(vm.world, o)
+        made = remember(memo, o, OrderedDict())
+        for k, v in o.items():
+            made[deep(k, memo)] = deep(v, memo)
+        return made
     if t is set:
         shadows.read_all(vm.world, o)
         return remember(memo, o, {deep(x, memo) for x in list(o)})
@@ -108,24 +141,33 @@ def deep(o: Any, memo: dict) -> Any:
         return remember(memo, o, items)
     if not plain_instance(t):
         return library(DEEPCOPY, (o, memo))
-    made = remember(memo, o, object.__new__(t))
-    for k, v in attributes(o).items():
-        made.__dict__[k] = deep(v, memo)
+    made = remember(memo, o, fresh(t))
+    give(made, deep(state_of(o), memo))
     return made
 
 
 def deep_tensor(o: Any, memo: dict) -> Any:
     """A tensor with memory of its own. The library copies memory as a whole: tensors that share some, or see a part, are left to it."""
     real = vm.world.real.get(id(o))
+    if o.pytype is torch.nn.Parameter and lookup(torch.nn.Parameter, "__deepcopy__") is COPY_OF_PARAMETER:
+        return call(torch.nn.Parameter, (clone(o), o.requires_grad), {})  # without its gradient, and what else it has
     if real is not None:
         vm.world.guard(o.source.dict(), "DICT_KEYS", tuple(real.__dict__))
-    plain = o.pytype is torch.Tensor and not o.requires_grad and not o.is_conj() and not o.is_neg() and o.dense
+    if o.requires_grad and (not is_leaf(o) or getattr_(o, "grad") is not None):
+        raise Break("PL0012", "copy.deepcopy of a tensor that has a history or a gradient", clean=True)
+    plain = o.pytype is torch.Tensor and not o.is_conj() and not o.is_neg() and o.dense
     if not plain or (real is not None and (real.__dict__ or ORIGINAL.is_inference(real))) or (o.storage_id, "memory") in memo:
-        raise Break("PL0012", "copy.deepcopy of a tensor that is a view, a parameter or has gradients", clean=True)
+        raise Break("PL0012", "copy.deepcopy of a tensor that is a view, or of a class of its own", clean=True)
     if o.offset != 0:
         raise Break("PL0012", "copy.deepcopy of a tensor that does not begin where its memory does", clean=True)
     memo[(o.storage_id, "memory")] = o
-    return graph_call(torch.clone, (o,), {})
+    made = clone(o)
+    return call(ORIGINAL.requires_grad_, (made,), {}) if o.requires_grad else made
+
+
+def clone(o: Any) -> Any:
+    """The same values, without a history."""
+    return graph_call(torch.clone, (graph_call(ORIGINAL.detach, (o,), {}, "detach"),), {})
 
 
 def remember(memo: dict, o: Any, made: Any) -> Any:

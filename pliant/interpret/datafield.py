@@ -14,7 +14,7 @@ from typing import Any
 
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import ORIGINAL, math, torch
+from pliant.graph.originals import ORIGINAL, data_of, math, set_data, torch
 from pliant.graph.rebinding import rebind
 from pliant.graph.rules.shape import is_packed
 from pliant.graph.schema import op_info, written
@@ -33,7 +33,8 @@ def read(t: Any) -> Any:
         raise Break("PL0012", "a write through .data")
     if t.pytype not in (torch.Tensor, torch.nn.Parameter):  # what is read off the real tensor has a class and versions of its own
         raise Break("PL0012", f".data of a {t.pytype.__name__}", clean=True)
-    d = t.data
+    told = vm.trace.torch_call(data_of, (t,), {})
+    told.out = d = t.data
     vm.world.data_of[id(d)] = (d, t)
     vm.world.data_views[id(d)] = d
     return d
@@ -47,7 +48,7 @@ def follow(ops: list) -> None:
         named = {**dict(zip(info.names, op.args, strict=False)), **op.kwargs}
         for v in written(op):
             if id(v) in views:
-                if not whole_loops() or vm.exploring or vm.world.in_transform or any([o.target in FLOWS for o in trace.ops]):
+                if vm.exploring or vm.world.in_transform or any([o.target in FLOWS for o in trace.ops]):
                     raise Restart(RESTART, 0, "PL0012", "a write through .data")
                 trace.data_memory.add(v.storage_id)
         base = next((v for v in named.values() if id(v) in views), None)
@@ -56,10 +57,10 @@ def follow(ops: list) -> None:
 
 
 # -- other memory ------------------------------------------------------------------------------------------------------------
-def own(t: Any, what: str) -> None:
-    """Raises Break unless `t` may be given other memory in the graph."""
+def own(t: Any, what: str, told: bool = False) -> None:
+    """Raises Break unless `t` may be given other memory in the graph. `told`: whether graphs for other backends can say so."""
     made_here = type(t) is TracedTensor and vm.world.real.get(id(t)) is None and t.source is None and t.constant is None
-    if not made_here or is_stand(t) or is_wrapped(t) or t.pytype not in (torch.Tensor, torch.nn.Parameter) or not whole_loops():
+    if not made_here or is_stand(t) or is_wrapped(t) or t.pytype not in (torch.Tensor, torch.nn.Parameter) or not (told or whole_loops()):
         raise Break("PL0039", f"{what} of a tensor from outside", clean=True)
     trace = vm.trace
     if t.requires_grad and t.vid not in trace.own_leaves or id(t) in vm.world.data_of or id(t) in vm.world.retained:
@@ -70,9 +71,9 @@ def own(t: Any, what: str) -> None:
         raise Break("PL0039", f"{what} behind a branch or loop on data", clean=True)
 
 
-def given(t: Any, u: Any, what: str) -> None:
+def given(t: Any, u: Any, what: str, told: bool = False) -> None:
     """Give `t` the memory and the layout of `u`."""
-    own(t, what)
+    own(t, what, told)
     plain = type(u) is TracedTensor and u.pytype in (torch.Tensor, torch.nn.Parameter) and not is_stand(u) and not is_wrapped(u)
     if not plain or u.device != t.device:
         raise Break("PL0039", f"{what} with what is no plain tensor", clean=True)
@@ -85,7 +86,10 @@ def given(t: Any, u: Any, what: str) -> None:
     version = ORIGINAL._version.__get__(t)
     if t is u:
         return
+    call = vm.trace.torch_call(set_data, (t, u), {}) if told else None
     old = rebind(vm.trace, t, u)
+    if call is not None:
+        call.out = t
     old_views = [(key, d) for key, (d, base) in world.data_of.items() if base is t]
     world.data_of.update((key, (d, old)) for key, d in old_views)
     world.keep.append(old)
@@ -96,10 +100,10 @@ def given(t: Any, u: Any, what: str) -> None:
 
 def assign(t: Any, u: Any) -> None:
     """`t.data = u`."""
-    own(t, "an assignment to .data")
+    own(t, "an assignment to .data", True)
     if t.requires_grad and type(u) is TracedTensor and u.dtype is not t.dtype:
         raise Break("PL0039", "an assignment to .data of another dtype", clean=True)
-    given(t, u, "an assignment to .data")
+    given(t, u, "an assignment to .data", True)
 
 
 PLACE = {"storage_offset", "size", "stride"}

@@ -372,14 +372,18 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
     symnode.site_hook, scope.late = current_site, late_errors.before_assertion
     torch.compiler._is_compiling_flag, flag = True, torch.compiler._is_compiling_flag
     vm.active = True
+    # inference mode, left where the graph breaks in it, puts back the dispatch keys that it was entered with: those of recording, too
+    keys = torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
     try:
-        with jagged.answers():
-            yield
+        with keys, jagged.answers():
+            try:
+                yield
+            finally:
+                defaults.unset(world)
     finally:
         vm.active = False
         torch.compiler._is_compiling_flag = flag
         symnode.site_hook, scope.late = symnode.no_site, None
-        defaults.unset(world)
         globalstate.restore(state)
         unwind(world.levels)
         hooks.unset(world)
@@ -489,10 +493,11 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise
         except Exception as e:
             raise UserError(e, world.torch_error == id(e)) from e
+        broke = getattr(exit_, "code", None)
         if world.hooks_set or hooks.disabled_here(world):
-            raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS)
+            raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS, broke)
         if world.inference:
-            raise Reconsider(fn, "the graph breaks inside of inference mode", INFERENCE)
+            raise Reconsider(fn, "the graph breaks inside of inference mode", INFERENCE, broke)
         numbers.keep_counts_apart(world)
         tensor_inputs.keep_rebased_apart(world)
         try:

@@ -21,7 +21,7 @@ import torch.utils.checkpoint as checkpoints
 
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
+from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, new_parameter, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.schema import written
@@ -326,7 +326,7 @@ def step_of(fn: Any, args: tuple, kw: dict) -> Any:
     if args and isinstance(args[0], torch.optim.Optimizer):
         for i, group in enumerate(args[0].param_groups):
             for j, p in enumerate(group["params"]):
-                if type(p) not in TENSOR_TYPES:
+                if (p.pytype if type(p) is TracedTensor else type(p)) not in TENSOR_TYPES:
                     params = vm.world.by_copy.get(id(getitem(getitem(getattr_(args[0], "param_groups"), i), "params")))
                     if params is not None:  # another optimizer's step is another capture
                         vm.world.guard(params.source.index(j), "TYPE_MATCH", type(p))
@@ -380,12 +380,14 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
         return t if t.requires_grad is on else make_leaf(t, real)
     if t.requires_grad is on:
         return t
-    if on and (LEAF in vm.refused or t.vid in vm.trace.frozen):
+    if LEAF in vm.refused or on and t.vid in vm.trace.frozen:
         raise Break("PL0012", "requires_grad_() makes a leaf, whose gradients the program may want", clean=True)
-    if not whole_loops():
-        raise Break("PL0012", "requires_grad_(), for a backend that is not pliant's own", clean=True)
-    with torch._C._DisableTorchDispatch():
-        ORIGINAL.requires_grad_(t, on)
+    told = vm.trace.torch_call(ORIGINAL.requires_grad_, (t, on), {})
+    try:
+        with torch._C._DisableTorchDispatch():
+            ORIGINAL.requires_grad_(t, on)
+    finally:
+        told.out = t
     if on:
         vm.trace.own_leaves.add(t.vid)
     return t
@@ -486,6 +488,7 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     made = {o.storage_id for op in vm.trace.ops[before:] for o in op.outs if type(o) is TracedTensor}
     if keep is not True:
         free(nodes)
+        vm.trace.torch_ops[-1].kwargs["retain_graph"] = False
     taken: set[int] = set()
     for leaf, g in zip(leaves, grads, strict=True):
         accumulate(leaf, g, g.storage_id in made and g.storage_id not in taken)
@@ -579,7 +582,7 @@ def l_grad(args: tuple, kw: dict) -> Any:
     heads, inputs = (several(values[n].values() if type(values[n]) is dict else values[n]) for n in ("outputs", "inputs"))
     if not all([type(t) is TracedTensor and not is_stand(t) for t in (*heads, *inputs)]):
         raise Break("PL0020", "autograd.grad() of others than tensors", clean=True)
-    if "backward" in vm.refused and whole_loops():
+    if "backward" in vm.refused:
         raise Break("PL0020", "autograd.grad() through a part of what is differentiated later", clean=True)
     leaves, carried = vm.trace.leaves, {id(leaf): vid for vid, leaf in vm.trace.leaves.items()}
     outside = {t.vid: t for t in inputs if id(t) in vm.world.real}
@@ -606,8 +609,9 @@ def l_grad(args: tuple, kw: dict) -> Any:
     out = graph_call(torch.autograd.grad, args[:3], given | {"retain_graph": True})
     tape.keep_retained()
     keep = values.get("retain_graph")
-    if not (values.get("create_graph") if keep is None else keep) and not vm.rehearsing and whole_loops():
+    if not (values.get("create_graph") if keep is None else keep) and not vm.rehearsing:
         free(through)
+        vm.trace.torch_ops[-1].kwargs["retain_graph"] = False
     return out
 
 
@@ -643,11 +647,19 @@ def l_parameter(args: tuple, kw: dict) -> Any:
     data, on = given.get("data"), given.get("requires_grad", True)
     if globalstate.heard():
         raise Break("PL0011", "a parameter is made, of which modes are not told", clean=True)
+    if data is None and given.keys() <= {"data", "requires_grad"} and len(args) <= 2:
+        data = graph_call(torch.empty, (0,), {})
     if type(data) is not TracedTensor or is_stand(data) or data.pytype is not torch.Tensor or type(on) is not bool or LEAF in vm.refused:
         raise Break("PL0011", "a parameter is made", clean=True)
     p = graph_call(ORIGINAL.detach, (data,), {}, "detach")
     p.pytype = torch.nn.Parameter
+    vm.trace.torch_call(new_parameter, (p, False), {}).out = p
     return requires_grad_(p, (on,), {}) if on else p
+
+
+@lookaside(torch.nn.Buffer)
+def l_buffer(args: tuple, kw: dict) -> Any:
+    return inline(torch.nn.Buffer.__new__, (torch.nn.Buffer, *args), kw)
 
 
 @lookaside(torch.Tensor)

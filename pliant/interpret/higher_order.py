@@ -21,7 +21,7 @@ from pliant.graph.control_flow import Branch, Flow, Leave, number_of, record_flo
 from pliant.graph.originals import torch
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, expr_of
-from pliant.graph.traced import TracedTensor, tensors_of
+from pliant.graph.traced import LOOPS_OF_OTHERS, TracedTensor, tensors_of
 from pliant.interpret import in_torch, late_errors, policy, shadows
 from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.carried_values import alike, equal, is_new, join, merged
@@ -93,7 +93,7 @@ def l_while_loop(args: tuple, kw: dict) -> Any:
     leaves = flattened(carried)[0]
     if type(carried) not in (tuple, list) or not leaves or not all([type(x) in CARRIED for x in leaves]):
         raise Break("PL0030", "torch.while_loop that carries other things than tensors and integers")
-    return whole("torch.while_loop", lambda: Region().loop(test, body, carried))
+    return whole("torch.while_loop", lambda: Region().loop(test, body, carried), others=LOOPS_OF_OTHERS not in vm.refused)
 
 
 @lookaside(torch_map)

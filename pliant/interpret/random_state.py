@@ -16,13 +16,13 @@ from pliant.graph.originals import math, operator
 from pliant.graph.python_random import BELOW, GENERATOR, NUMBERS, NUMPYS, SEED
 from pliant.graph.seeding import BYTES, GET_STATE, MANUAL_SEED, SET_STATE
 from pliant.graph.symnode import concrete
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import SEEDS_OF_OTHERS, TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import policy
 from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call, inline, native
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import binary
-from pliant.interpret.state import Break, vm, whole_loops, writes
+from pliant.interpret.state import Break, vm, writes
 from pliant.interpret.types.tensors import item
 from pliant.interpret.wrappers import is_stand
 
@@ -42,7 +42,7 @@ LEAST, MOST = -(2**63), 2**63 - 1
 
 
 def allowed() -> None:
-    if not whole_loops() or vm.asking or vm.world.levels.entered:
+    if SEEDS_OF_OTHERS in vm.refused or vm.asking or vm.world.levels.entered:
         raise Break("PL0024", "a generator's state, in a transform or loop, or for a backend that is not pliant's own", clean=True)
 
 

@@ -14,11 +14,11 @@ from torch.utils import _pytree as pytree
 
 from pliant.graph.originals import torch
 from pliant.graph.symnode import concrete
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import LOOPS_OF_OTHERS, TracedTensor
 from pliant.interpret.calls import call, graph_call
 from pliant.interpret.higher_order import Region, flattened
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.state import Break, vm, whole_loops
+from pliant.interpret.state import Break, vm
 from pliant.interpret.subprograms import Open
 
 UNROLLED = 64
@@ -33,7 +33,7 @@ def l_scan(args: tuple, kw: dict) -> Any:
     dim, reverse = given["dim"], given["reverse"]
     if not xs:
         return given["init"], []
-    if not whole_loops() or vm.asking or vm.world.levels.entered:
+    if LOOPS_OF_OTHERS in vm.refused or vm.asking or vm.world.levels.entered:
         raise Break("PL0030", "scan inside a transform, or for a backend that is not pliant's own")
     if not first or not all([type(t) is TracedTensor for t in (*xs, *first)]) or type(dim) is not int or type(reverse) is not bool:
         raise Break("PL0030", "scan of other things than tensors", clean=True)

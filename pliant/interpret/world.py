@@ -140,6 +140,10 @@ class World:
             if kind == "ALIAS":
                 self.aliases.append(g)
 
+    def marked(self, t: Any) -> bool:
+        """Whether the program made a tensor a parameter or a buffer by the attribute that says so."""
+        return any([(id(t), mark) in self.tensor_writes for mark in ("_is_param", "_is_buffer")])
+
     def type_attr(self, cls: type, name: str, found: Any) -> None:
         """The program relied on what the class look-up of `name` gives."""
         d = self.type_attrs.get(cls)

@@ -35,7 +35,7 @@ from pliant.graph import wrapped
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.leaving import GRADIENTS, LEAVE, MARK, Elsewhere, Left
 from pliant.graph.originals import make_leaf
-from pliant.graph.traced import LEAF, TRANSFORMS, Reconsider, TracedTensor, leaves
+from pliant.graph.traced import TRANSFORMS, Reconsider, TracedTensor, leaves
 from pliant.interpret import runtime
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.code_shapes import of_while
@@ -158,6 +158,7 @@ class Emitter:
         else:
             line = line_of(exit_.frames[0]) or line
             self.break_(exit_)
+        self.gradients_of_leaves()
         head, executable = self.graph()
         goes_on = isinstance(exit_, BreakExit)  # then others run while this function is not done
         body = [*head, *b.lines[:made], *replayed, *b.lines[made:], *(self.emptied() if goes_on else ()), *self.tail]
@@ -175,6 +176,13 @@ class Emitter:
         kept = (self.params[0], len(self.start.slots)) if self.start is not None else None
         return Emitted(self.compile(text, line, zones, kept), text, list(b.slots), executable, outputs, self.branches, exits=self.exits)
 
+    def gradients_of_leaves(self) -> None:
+        """The `.grad` of leaves that the program has made, and that are there behind the graph."""
+        b = self.builder
+        for t, g in list(self.capture.world.own_gradients.values()):
+            if id(t) in b.outputs:
+                b.lines.append(f"{b.ref(t)}.grad = {b.ref(g)}")
+
     def graph(self) -> tuple[list[str], Any]:
         """The call of the graph; its inputs become slots."""
         b, capture = self.builder, self.capture
@@ -182,8 +190,6 @@ class Emitter:
         outputs = [value for value, _ in b.outputs.values()]
         if any([type(v) is TracedTensor and v.owner is not trace.ref for v in outputs]):
             raise Reconsider(self.name, "what a function transform has wrapped outlives the graph", TRANSFORMS)
-        if any([type(v) is TracedTensor and v.pytype is torch.nn.Parameter and v.source is None for v in outputs]):
-            raise Reconsider(self.name, "a parameter that is made here outlives the graph", LEAF)
         if not trace.ops and not outputs and not trace.scope.asserts:
             return [], None
         tensors, symbols = self.needed(outputs)

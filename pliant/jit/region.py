@@ -120,7 +120,7 @@ class Region:
         self.records: WeakIdDict[Record] = WeakIdDict()
         self.codes: list[weakref.ref[CodeType]] = []
         # a backend that gets the program before autograd does not see what autograd did to it
-        self.refused = frozenset(() if backends.OWN.get(config.backend) is not None else ("backward",))
+        self.refused = frozenset()
         below = Below(self.miss) if config.below else None
         self.context = Context(
             self.cache, self.miss, self.build, self.again, below, config.backend != "aten", backends.OWN.get(config.backend) is None
@@ -339,10 +339,7 @@ class Region:
         vm.undoes = self.context.torch_level
         record.history.joined.clear()
         record.history.small.capture = record.captures
-        found = capture(fn, list(args), start=start, history=record.history, config=self.config)
-        whole = self.config.fullgraph or found.world.error_on_break
-        if whole and isinstance(found.exit, BreakExit) and found.exit.code in LEARNED:
-            found = self.capture_unbroken(fn, args, start, record)
+        found = self.captured(fn, args, start, record)
         found.frame_id = frame_id
         if found.trace.scope.mixed:
             raise Reconsider(where(code), "behind a side exit something is assumed of a value from before it", SIDE_EXITS)
@@ -371,6 +368,21 @@ class Region:
             native.remove_entry(code, entry)
             raise InternalError(f"the guards of a new entry do not hold for the call that made it: {why.text if why else 'unknown'}")
         return RETRY
+
+    def captured(self, fn: FunctionType, args: tuple, start: Any, record: Record) -> Capture:
+        """The capture of this call; of one that may not break, without the breaks that were learned."""
+        try:
+            found = capture(fn, list(args), start=start, history=record.history, config=self.config)
+        except Reconsider as e:
+            if not self.config.fullgraph or e.code not in LEARNED:
+                raise
+            found = None  # and the exception goes, with what of the capture it holds
+        if found is None:
+            return self.capture_unbroken(fn, args, start, record)
+        whole = self.config.fullgraph or found.world.error_on_break
+        if whole and isinstance(found.exit, BreakExit) and found.exit.code in LEARNED:
+            return self.capture_unbroken(fn, args, start, record)
+        return found
 
     def capture_unbroken(self, fn: FunctionType, args: tuple, start: Any, record: Record) -> Capture:
         """Once more, for the values of this call alone, where what was learned of those before would break the graph."""

@@ -74,13 +74,22 @@ def traced(b: Builder, t: Any) -> str:
     if (t.storage_id in b.world.trace.of_inference) is not b.world.begun_in_inference:
         found = b.memo.get(id(t))
         return b.make(t, OF_INFERENCE) if found is None else b.revisit(found)
+    if t.requires_grad and t.vid in t.trace.rebound_leaves:
+        return b.output(t)
     if id(t) in b.world.rebound or id(t) in b.world.data_views and id(t) not in b.world.data_of:
         found = b.memo.get(id(t))
         return b.make(t, REBOUND) if found is None else b.revisit(found)
     if id(t) in b.world.data_of:
         found = b.memo.get(id(t))
         return b.make(t, DATA) if found is None else b.revisit(found)
+    if t.pytype is torch.nn.Parameter and not t.requires_grad:
+        found = b.memo.get(id(t))
+        return b.make(t, PARAMETER) if found is None else b.revisit(found)
     return b.output(t)
+
+
+PARAMETER = Row(lambda b, t: f"{b.constant(torch.nn.Parameter, 'Parameter')}({b.output(t)}, False)")
+"""A parameter that was made here, without gradients. (One with gradients is made within the graph: `lower/leaves.py`.)"""
 
 
 def data(b: Builder, t: Any) -> str:

@@ -36,7 +36,8 @@ from pliant.graph.traced import (
 )
 from pliant.lower import cse, liveness, views
 from pliant.lower.histories import sharing, together
-from pliant.lower.sections import Section, begun_at, ending, ends, nodes_under
+from pliant.lower.leaves import nodes_under
+from pliant.lower.sections import Section, begun_at, ending, ends
 from pliant.symbolic import DataDependent
 
 aten = torch.ops.aten
@@ -127,7 +128,7 @@ class Plan:
         """Was `backward()` captured, so that the history of every head has been freed? `Reconsider` if only that of some has."""
         freed = self.trace.freed
         through = [bool(freed & nodes_under([h.grad_fn], self.ends) - self.ends) for h in self.differentiable] if freed else []
-        if any(through) and (self.section is not None or not all(through)):
+        if any(through) and (self.section is not None and not self.section.whole or not all(through)):
             raise Reconsider(self.name, "backward() has gone through a part of what the outputs depend on", "backward")
         return any(through)
 
@@ -136,7 +137,7 @@ class Plan:
         without = [op for op in self.program if not any(t.requires_grad for t in liveness.op_inputs(op))]
         made = {t.vid for op in without for t in liveness.op_outputs(op) if t.requires_grad} - self.slot_vids | self.trace.own_leaves
         shown = made and [t for t in liveness.tensors_of(self.outputs) if t.requires_grad and t.vid in made - self.unseen and t.is_leaf]
-        if shown or (self.differentiable and not self.wanted) or (made and not self.from_inputs()):
+        if shown or not self.freed and (self.differentiable and not self.wanted or made and not self.from_inputs()):
             raise Reconsider(self.name, "an output has gradients that do not come from any input", LEAF)
 
     def from_inputs(self) -> bool:
@@ -147,7 +148,10 @@ class Plan:
         return all(begun) or not any(begun) and len(together(heads, sharing(heads, self.ends), self.ends)) == 1
 
     def refuse_overlap(self) -> None:
-        if any([t.storage_id in self.trace.data_memory and (t.requires_grad or self.leaf(t).requires_grad) for t in self.slots]):
+        memory = self.trace.data_memory
+        if self.section is not None and memory:
+            memory = memory & {t.storage_id for op in self.program for t in liveness.written(op)}
+        if any([t.storage_id in memory and (t.requires_grad or self.leaf(t).requires_grad) for t in self.slots]):
             raise Reconsider(self.name, "writes through .data to an input with gradients", DATA)
         for t in self.rebased:
             if any(o is not t and o.storage_id == t.storage_id for o in self.slots):

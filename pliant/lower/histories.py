@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.graph.trace import saves_tensors
-from pliant.lower.sections import begun_at, nodes_under
+from pliant.lower.leaves import nodes_under
+from pliant.lower.sections import begun_at
 
 
 def heads_above(heads: list[Any], ends: Set[Any]) -> dict[Any, int]:

@@ -9,9 +9,8 @@ section like any other; its gradients are asked of the tape of the capture, whos
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,8 @@ from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
 from pliant.graph.trace import rebased
 from pliant.graph.traced import TracedTensor, Untraceable
-from pliant.lower import liveness, views
+from pliant.lower import leaves, liveness, views
+from pliant.lower.leaves import nodes_under
 from pliant.symbolic.expr import Expr
 
 PYTHONS = torch.autograd.function.BackwardCFunction
@@ -42,9 +42,11 @@ class Section:
     made: list[Any]
     numbers: list[Any]  # of the last: those that the region returns
     crossing: list[TracedTensor]  # inputs with a history, which an earlier section has made
-    leaves: set[int]  # vids of leaves that cross, and of what comes from such alone: nobody sees their gradients
+    leaves: set[int]  # vids of leaves that it makes, or that cross, and of what comes from such alone: nobody sees their gradients
+    turned: list[TracedTensor]  # among `made`: what is made a leaf of behind it (`lower/leaves.py`)
     foreign: frozenset[str]  # symbols that other sections make known
     before: list[Any]  # all assertions of the region
+    whole: bool  # whether it is the only one
 
     @property
     def outputs(self) -> list[Any]:
@@ -56,36 +58,60 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     slots = {t.vid for t in liveness.tensors_of(inputs)}
     written = {t.vid: t for t in liveness.tensors_of(inputs) if rebased(trace, t)}
     seen = written | {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
-    if len(seen) < 2 or not may_cut(trace):
+    shown = leaves.shown(trace, inputs, outputs)
+    unheard = trace.data_memory & memory_of([t for t in liveness.tensors_of(inputs) if trace.leaves.get(t.vid, t).requires_grad])
+    if not may_cut(trace) or not shown and (not seen or not unheard and (len(seen) < 2 or trace.data_memory)):
         return []
-    parents = parents_among(list(seen.values()), trace.ops, slots - written.keys())
-    if not parents:
+    parents = parents_among([t for t in seen.values() if t.vid not in shown], trace.ops, slots - written.keys())
+    if not parents and not shown and not unheard:
         return []
     ops = can_run(trace, inputs)
     live = liveness.live_ops(trace.ops, [*outputs, *(c.expr for c in trace.scope.asserts)], trace.inputs)
     if not {id(op) for op in live} <= {id(op) for op in ops}:
         return []
-    spans = places(ops, parents)
-    for parts in ways_to_cut(ops, spans, inputs) if spans else ():
-        with contextlib.suppress(Untraceable, RuntimeError):  # autograd would make the history of a view that crosses anew, or refuses to
-            found = divided(trace, inputs, outputs, parts)
-            if found:
+    crossing = leaves.rooted(trace, shown, outputs)
+    own = list(crossing.values())
+    spans = places(ops, parents) + last_writes(ops, unheard)
+    first, later = spans + births(ops, own, leaves.reads), spans + births(ops, own, leaves.growing(trace, outputs))
+    for parts in ways_to_cut(ops, first, later, inputs, not shown) if first or shown else ():
+        with suppress(Untraceable, RuntimeError):  # autograd would make the history of a view that crosses anew, or refuses to
+            found = divided(trace, inputs, outputs, parts, shown)
+            if found and all([leaves.reached(s, trace.freed, crossing) for s in found]) and not written_unheard(found[1:], trace.data_memory):
                 return found
     return []
 
 
-def ways_to_cut(ops: list[Any], spans: list[tuple[int, int]], inputs: list[Any]) -> Iterator[list[list[Any]]]:
-    """The operations in parts, for the results that others come from."""
-    for cuts in dict.fromkeys((late(spans), early(spans))):
+def ways_to_cut(
+    ops: list[Any], first: list[tuple[int, int]], later: list[tuple[int, int]], inputs: list[Any], by_needs: bool
+) -> Iterator[list[list[Any]]]:
+    """The operations in parts, for the results that others come from: at the `first` places, or at those that are `later`; or in
+    another order (`by_needs`)."""
+    for cuts in dict.fromkeys((late(first), early(first), late(later))):
         bounds = [0, *cuts, len(ops)]
         yield [ops[i:j] for i, j in zip(bounds, bounds[1:])]
-    if len(spans) < MOST:
-        yield by_need(ops, [made for made, _ in spans], inputs)
+    if by_needs and len(first) < MOST:
+        yield by_need(ops, [made for made, _ in first], inputs)
+
+
+def memory_of(values: list[Any]) -> set[int]:
+    return {t.storage_id for t in liveness.tensors_of(values)}
+
+
+def written_unheard(later: list[Section], data_memory: set[int]) -> bool:
+    """Whether one of these sections writes through a `.data`, of which no version tells, to what was there before it."""
+    written = [({t.storage_id for op in s.ops for t in liveness.written(op)} & memory_of(s.inputs)) for s in later] if data_memory else []
+    return any([not data_memory.isdisjoint(w) for w in written])
+
+
+def last_writes(ops: list[Any], memory: Set[int]) -> list[tuple[int, int]]:
+    """Where to cut behind the last write to this memory."""
+    found = [i for i, op in enumerate(ops) if any([t.storage_id in memory for t in liveness.written(op)])] if memory else []
+    return [(found[-1], found[-1] + 1)] if found and found[-1] + 1 < len(ops) else []
 
 
 def may_cut(trace: Any) -> bool:
     """Not where a run may leave in the middle, or what a tensor object is changes on the way."""
-    if trace.exits or trace.marks or trace.data_memory or trace.wrapping:
+    if trace.exits or trace.marks or trace.wrapping:
         return False
     return not any([liveness.restrides(op) or any(map(is_list, liveness.op_outputs(op))) for op in trace.ops])
 
@@ -133,6 +159,20 @@ def places(ops: list[Any], parents: list[TracedTensor]) -> list[tuple[int, int]]
             if t.vid in outs or t.storage_id in memory:
                 made[t.vid] = i
                 used.pop(t.vid, None)
+    return [(made[vid], i) for vid, i in used.items() if vid in made]
+
+
+def births(ops: list[Any], shown: list[TracedTensor], uses: Callable[[TracedTensor, Any], bool]) -> list[tuple[int, int]]:
+    """The same of leaves that are made here: (the operation that makes its data, the first one that `uses` it)."""
+    made: dict[int, int] = {}
+    used: dict[int, int] = {}
+    for i, op in enumerate(ops) if shown else ():
+        outs = {t.vid for t in liveness.op_outputs(op)}
+        for t in shown:
+            if t.vid in outs:
+                made.setdefault(t.vid, i)
+            if uses(t, op):
+                used.setdefault(t.vid, i)
     return [(made[vid], i) for vid, i in used.items() if vid in made]
 
 
@@ -195,7 +235,9 @@ def needs_of(ops: list[Any], end: int, given: set[int]) -> set[int]:
     return found
 
 
-def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[Any]]) -> list[Section]:
+def divided(
+    trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[Any]], shown: dict[int, TracedTensor]
+) -> list[Section]:
     """The sections of which these are the operations. None at all where a value or a symbol does not get from one to the other."""
     known = symbols_of_inputs(inputs)
     binder: dict[str, int] = dict.fromkeys(known, 0)
@@ -218,13 +260,13 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
     wants = [needs(Block(*block), trace.scope.simplify) for block in zip(parts, asserts, lasts, strict=True)]
     wants = [(tensors, {n: e for n, e in symbols.items() if n in binder}) for tensors, symbols in wants]  # the others are equal to some
     finals = {t.vid: t for t in liveness.tensors_of(outputs)}
-    begins = {trace.leaves.get(t.vid, t).vid for t in liveness.tensors_of(inputs)}
+    begins = {trace.leaves.get(t.vid, t).vid for t in liveness.tensors_of(inputs)} | shown.keys()
     writers = written_inputs(trace, inputs, parts)
     if writers is None:
         return []
     rewritten = [{t.storage_id for op in ops for t in liveness.written(op) if t.requires_grad} for ops in parts]  # it has another history
     made: list[Section] = []
-    if any([vid not in maker for tensors, _ in wants for vid in tensors]):
+    if any([vid not in maker for tensors, _ in wants for vid in tensors]) or not shown.keys() <= maker.keys():
         return []
     for k, (tensors, symbols) in enumerate(wants):
         if any([binder[name] > k for name in symbols]) or any([maker[vid] > k for vid in tensors]):
@@ -243,8 +285,13 @@ def divided(trace: Any, inputs: list[Any], outputs: list[Any], parts: list[list[
         numbers = list(filter(is_number, told)) if k == len(parts) - 1 else []
         given = [*tensors.values(), *symbols.values()]
         own = [t for t in (*tensors.values(), *later_t.values()) if maker[t.vid] >= 0 and t.vid not in finals]
-        leaves = {t.vid for t in own if t.requires_grad and (t.is_leaf or begins.isdisjoint(begins_at(t)))}
-        made.append(Section(parts[k], asserts[k], given, [*out, *later_s.values()], numbers, crossing, leaves, foreign, before))
+        turned = [t for t in shown.values() if maker[t.vid] == k]
+        alone = [t for t in own if t.requires_grad and t.vid not in shown]
+        unseen = {t.vid for t in alone if t.is_leaf or begins.isdisjoint(begins_at(t))} | {t.vid for t in turned}
+        if not {t.vid for t in turned} <= {t.vid for t in out}:
+            return []
+        results = [*out, *later_s.values()]
+        made.append(Section(parts[k], asserts[k], given, results, numbers, crossing, unseen, turned, foreign, before, len(parts) == 1))
     return made
 
 
@@ -336,19 +383,6 @@ def ending(crossing: Sequence[TracedTensor]) -> Iterator[None]:
 def ends(crossing: Sequence[TracedTensor]) -> set[Any]:
     """The nodes that have made these."""
     return {t.grad_fn for t in crossing}
-
-
-def nodes_under(nodes: Iterable[Any], ends: Set[Any] = frozenset()) -> set[Any]:
-    """The nodes of the autograd graph that can be reached from these, not through one of `ends`. (A leaf has none: None is left out.)"""
-    todo = [n for n in nodes if n is not None]
-    seen = set(todo)
-    while todo:
-        for below, _ in todo.pop().next_functions:
-            if below is not None and below not in seen:
-                seen.add(below)
-                if below not in ends:
-                    todo.append(below)
-    return seen
 
 
 def nothing(grads: tuple) -> tuple:

@@ -17,8 +17,9 @@ from pliant.codegen.aten import Executable, Writer
 from pliant.codegen.region import compile_region
 from pliant.graph.record import Bind, Op
 from pliant.graph.symnode import to_sym
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import LEAF, Reconsider, TracedTensor
 from pliant.lower import liveness
+from pliant.lower.leaves import shown
 from pliant.lower.program import ExternalCall, Program
 from pliant.remote import indexing_rules, list_rules, mesh_rules, norm_rules, product_rules, reduction_rules, sharding, view_rules
 from pliant.remote.partition import Plan, Refused, order_of, partition, restrided
@@ -30,6 +31,8 @@ _serial = itertools.count()
 
 def compile_remote(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region") -> Executable:
     """The executable of a captured region; arguments as for `compile_region`."""
+    if shown(trace, inputs, list(liveness.leaves(outputs))):
+        raise Reconsider(name, "a leaf that is made here, by workers", LEAF)
     return compile_region(trace, inputs, outputs, name=name, lower=lower)
 
 

@@ -159,8 +159,8 @@ MODULES: list[Row] = [
         "PL0006",
         "it replaces the tensors of a module",
         {
-            "torch.nn.Module": "to _apply to_empty cuda cpu xpu ipu mtia half float double bfloat16 type share_memory load_state_dict"
-            " _load_from_state_dict __setstate__ compile",
+            "torch.nn.Module": "to _apply to_empty cuda cpu xpu ipu mtia half float double bfloat16 type share_memory"
+            " compile",
             "torch.optim.Optimizer": "state_dict load_state_dict add_param_group __setstate__",
         },
     ),

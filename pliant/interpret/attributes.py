@@ -23,7 +23,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import class_writes, globalstate, shadows, tracebacks
 from pliant.interpret.capture import UNSET
-from pliant.interpret.immutable import HEAPTYPE
+from pliant.interpret.immutable import HEAPTYPE, NO_DICT
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, vm, writes
@@ -35,6 +35,7 @@ FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, typ
 MODULE_GETATTR, MODULE_SETATTR = torch.nn.Module.__getattr__, torch.nn.Module.__setattr__
 MISSING = object()
 DATA = {str, int, float, bool, bytes, tuple, list, dict, set, frozenset}
+CLASS_OF_OBJECTS = object.__dict__["__class__"]
 CACHED = vars(functools.cached_property(len))  # what one has, all of which it asks for
 
 
@@ -264,6 +265,11 @@ def has(cls: type, name: str) -> bool:
     return lookup(cls, name) is not UNSET if cls.__flags__ & HEAPTYPE else hasattr(cls, name)
 
 
+def is_data(tr: type) -> bool:
+    """Whether descriptors of this type come before what an object holds itself."""
+    return has(tr, "__set__") or has(tr, "__delete__")
+
+
 def is_property(tr: type, slot: str) -> bool:
     """Whether a type of descriptors does this as properties do."""
     return tr is property or (issubclass(tr, property) and lookup(tr, slot) is getattr(property, slot))
@@ -280,7 +286,7 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool, behind:
             property.__get__(raw, obj, t)  # AttributeError: the property knows under which name it was made
         return vm.call(under(raw, "fget", at, name), (obj,), {})
     if tr is not FunctionType and tr is not functools.cached_property and has(tr, "__get__"):
-        if has(tr, "__set__") or has(tr, "__delete__"):
+        if is_data(tr):
             return data_descriptor(obj, t, raw, tr, name, outside, at)
     if behind is None or tr is functools.cached_property:
         d, h = own_dict(obj, outside)
@@ -518,13 +524,13 @@ def type_getattr(cls: type, name: str) -> Any:
     if r is not UNSET:
         return r
     meta = type(cls)
-    m = UNSET
-    if meta is not type:
-        m = lookup(meta, name)
-        if type(m) is property:
-            return vm.call(under(m, "fget", meta, name), (cls,), {})
+    m = lookup(meta, name)
+    if type(m) is property:
+        return vm.call(under(m, "fget", meta, name), (cls,), {})
     raw = lookup(cls, name)
-    if raw is not UNSET and name not in OF_CLASSES:
+    # a data descriptor of the metaclass comes first; what `type` tells from the class's own dict (`__doc__`) may be read there
+    ahead = m is not UNSET and (m is raw or m is CLASS_OF_OBJECTS or (type(m) not in STORED and is_data(type(m))))
+    if raw is not UNSET and name not in OF_CLASSES and not ahead:
         if type(raw) is FunctionType:
             return raw
         if name == "__weakref__":
@@ -707,18 +713,6 @@ def without_dict(t: type, name: str, raw: Any) -> str:
         return f"{type_name(t)!r} object attribute {name!r} is read-only"
     plain = lookup(t, "__setattr__") is object.__setattr__ and lookup(t, "__delattr__") is object.__delattr__
     return f"{type_name(t)!r} object has no attribute {name!r}" + (NO_DICT if plain else "")
-
-
-def no_dict() -> str:
-    """What CPython adds since 3.13."""
-    try:
-        object.__setattr__(object(), "x", None)
-    except AttributeError as e:
-        return str(e).removeprefix("'object' object has no attribute 'x'")
-    return ""
-
-
-NO_DICT = no_dict()
 
 
 def hidden(t: type, name: str, raw: Any) -> None:

@@ -77,3 +77,15 @@ PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     slice: lambda v: (v.start, v.stop, v.step),
 }
 """What values that never change hold."""
+
+
+def no_dict() -> str:
+    """What CPython adds since 3.13 where an instance without a `__dict__` is to get an attribute."""
+    try:
+        object.__setattr__(object(), "x", None)
+    except AttributeError as e:
+        return str(e).removeprefix("'object' object has no attribute 'x'")
+    return ""
+
+
+NO_DICT = no_dict()

@@ -564,12 +564,12 @@ def of_metaclass(cls: type, meta: type, name: str, m: Any) -> Any:
     if cls.__flags__ & HEAPTYPE and id(cls) not in world.own_functions:
         if name in ("__mro__", "__bases__", "__base__", "mro"):
             guard_order(cls)
-        elif name == "__dict__":
-            if class_writes.any_of(cls):
-                raise Break("PL0007", f"the __dict__ of class {cls.__qualname__}, of which an attribute was set", clean=True)
-            return world.adopt(cls.__dict__, S.const(cls).attr(name))
         elif name in OF_CLASSES:
-            plain = type(cls).__getattribute__ is type.__getattribute__ and not hasattr(type(cls), "__getattr__")
+            plain = type(cls).__getattribute__ is type.__getattribute__ and not hasattr(type(cls), "__getattr__")  # a guard may read it
+            if name == "__dict__" and class_writes.any_of(cls):
+                raise Break("PL0007", f"the __dict__ of class {cls.__qualname__}, of which an attribute was set", clean=True)
+            if name == "__dict__" and plain:
+                return world.adopt(cls.__dict__, S.const(cls).attr(name))
             if not plain and name not in NAMES_OF_FUNCTIONS:
                 raise Break("PL0007", f"{name} of class {cls.__qualname__}", clean=True)
             source = S.const(cls).attr(name) if plain else S.const(cls).apply("class" + name.rstrip("_"))

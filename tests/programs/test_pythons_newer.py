@@ -386,6 +386,21 @@ def attributes_of_metaclasses_first(x):
     return x, OfKind.kept, OfKind.forgotten, OfKind.told, OfKind.plain, OfKind.named, OfKind.method
 
 
+class Asks(type):
+    def __getattr__(cls, name):
+        return name
+
+
+class Asked(metaclass=Asks):
+    n = 1
+
+
+@program(*ROWS)
+def dicts_of_classes(x):
+    """Metaclasses with a `__getattr__`: `EnumType` had one up to 3.11."""
+    return x, sorted(Asked.__dict__)[-1], Colour.__dict__["BLUE"].value, len(Kind.__dict__), OfKind.__dict__["plain"], Asked.other
+
+
 @program(*ROWS, breaks=0)
 def what_type_tells(x):
     ours = (OfKind, Kind, Described, type)

@@ -23,7 +23,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import class_writes, globalstate, shadows, tracebacks
 from pliant.interpret.capture import UNSET
-from pliant.interpret.immutable import HEAPTYPE, NO_DICT
+from pliant.interpret.immutable import CLASS_OF_OBJECTS, HEAPTYPE, NO_DICT
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, vm, writes
@@ -35,7 +35,6 @@ FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, typ
 MODULE_GETATTR, MODULE_SETATTR = torch.nn.Module.__getattr__, torch.nn.Module.__setattr__
 MISSING = object()
 DATA = {str, int, float, bool, bytes, tuple, list, dict, set, frozenset}
-CLASS_OF_OBJECTS = object.__dict__["__class__"]
 CACHED = vars(functools.cached_property(len))  # what one has, all of which it asks for
 
 
@@ -176,9 +175,7 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
     if t is FunctionType:
         return function_getattr(obj, name)
     if t is MethodType:
-        if name in ("__func__", "__self__"):
-            return getattr(obj, name)
-        return getattr_(obj.__func__, name)
+        return method_getattr(obj, name)
     if issubclass(t, type):
         return type_getattr(obj, name)
     if t is super:
@@ -254,7 +251,7 @@ def nowhere(obj: Any, t: type, name: str, d: dict | None, h: Any, generic: bool)
     if hook is MODULE_GETATTR:
         return nn_module_getattr(obj, t, name, d, h)  # type: ignore[arg-type]
     if hook is UNSET:
-        raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
+        raise AttributeError(f"{type_name(t)!r} object has no attribute {name!r}", name=name, obj=obj)
     if type(hook) is FunctionType:
         return vm.interp(hook, (obj, name), {})
     raise Break("PL0007", f"attribute {name!r} of a {t.__name__}, whose __getattr__ is no plain function", clean=True)
@@ -514,6 +511,15 @@ def function_getattr(fn: Any, name: str) -> Any:
         vm.world.guard(source.dict(), "DICT_CONTAINS", (name, False), name)
         raise
     return vm.world.locate(v, source.attr(name))
+
+
+def method_getattr(m: Any, name: str) -> Any:
+    """An attribute of a bound method: what its type has, else what its function has."""
+    if name in ("__func__", "__self__", "__class__", "__call__", "__get__", "__eq__", "__ne__"):
+        return getattr(m, name)
+    if name != "__doc__" and lookup(MethodType, name) is not UNSET:
+        raise Break("PL0007", f"{name} of a method", clean=True)
+    return getattr_(m.__func__, name)
 
 
 def type_getattr(cls: type, name: str) -> Any:
@@ -781,7 +787,7 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
             if h is None:
                 raise AttributeError(without_dict(t, name, raw))
             shadows.absent(world, h, name)
-            raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}")
+            raise AttributeError(f"{type_name(t)!r} object has no attribute {name!r}")
         shadows.present(world, h, name)
         h.located[name] = WRITTEN
         del h.copy[name]

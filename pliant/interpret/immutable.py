@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 HEAPTYPE = 1 << 9  # a class made by a class statement (Py_TPFLAGS_HEAPTYPE; some C classes have it too)
+CLASS_OF_OBJECTS = object.__dict__["__class__"]
 IMMUTABLETYPE = 1 << 8  # a class of C that has the form of those of Python
 IMMUTABLE: set[type] = {
     re.Pattern, re.Match, decimal.Decimal, fractions.Fraction, datetime.date, datetime.datetime, datetime.time,

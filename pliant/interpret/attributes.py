@@ -478,7 +478,7 @@ def module_getattr(mod: Any, name: str) -> Any:
             r = world.locate(d[name], S.const(mod).dict().key(name))
         else:
             world.guard(S.const(mod).dict(), "DICT_CONTAINS", (name, False), name)
-            if "__getattr__" in d and not hasattr(type(mod), name):
+            if "__getattr__" in d and lookup(type(mod), name) is UNSET:
                 hook = world.locate(d["__getattr__"], S.const(mod).dict().key("__getattr__"))
                 return vm.call(hook, (name,), {})
             try:

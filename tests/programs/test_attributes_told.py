@@ -6,6 +6,7 @@ import collections
 import functools
 import operator
 import re
+import types
 
 import pytest
 import torch
@@ -110,6 +111,17 @@ def documented():
 @program((documented(), t(2)), (t(2), documented()), (documented(), documented()), (t(2), t(2)))
 def tensors_that_hold_one_themselves(x, y):
     return x.__doc__, y.__doc__, x + y
+
+
+@program(*ROWS, breaks=0)
+def what_newer_classes_tell_of_tensors(x):
+    told = [getattr(v, name, None) for v in (x, x + 1, PARAMETER) for name in ("__firstlineno__", "__static_attributes__")]
+    return x, told, sorted(PARAMETER.__annotations__)
+
+
+@program(*ROWS)
+def what_modules_with_a_hook_do_not_have(x):
+    return x, [hasattr(m, name) for m in (types, torch, operator) for name in ("__module__", "__qualname__", "mro", "__base__", "nothing")]
 
 
 # -- objects of C are named with their modules where they have no such attribute --------------------------------------------

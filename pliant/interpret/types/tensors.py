@@ -365,7 +365,9 @@ def getattr_(t: Any, name: str) -> Any:
     return found if t.pytype in TENSOR_TYPES else tensor_subclasses.of_attribute(found, t.pytype, before)
 
 
-OF_CLASS = frozenset({"__module__", "__doc__", "__annotations__", "__slots__", "__torch_function__", "__torch_dispatch__"})
+OF_CLASS = frozenset(
+    "__module__ __doc__ __annotations__ __slots__ __static_attributes__ __firstlineno__ __torch_function__ __torch_dispatch__".split()
+)
 """What the class of the stand-in has for itself."""
 
 
@@ -375,9 +377,10 @@ def of_class_itself(t: Any, name: str, real: Any) -> Any:
         return vm.world.locate(real.__dict__[name], t.source.dict().key(name))
     if real is not None:
         vm.world.guard(t.source.dict(), "DICT_CONTAINS", (name, False), name)
-    if lookup(t.pytype, name) is UNSET:
-        raise AttributeError(f"{t.pytype.__name__!r} object has no attribute {name!r}")
-    return vm.getattr(t.pytype, name)
+    for c in t.pytype.__mro__:
+        if name in c.__dict__:
+            return vm.getattr(c if name == "__annotations__" else t.pytype, name)  # classes tell only their own
+    raise AttributeError(f"{t.pytype.__name__!r} object has no attribute {name!r}")
 
 
 OF_TAPE = {"grad_fn": tape.grad_fn, "_version": tape.version, "retains_grad": tape.retains_grad}

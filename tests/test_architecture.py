@@ -216,7 +216,6 @@ READERS = {
 ASKED_DIRECTLY: dict[tuple[str, str, str], str] = {
     ("attributes", "class_value", "next"): "over the MRO, our own generator",
     ("attributes", "descriptor", "next"): "over the MRO, our own generator",
-    ("attributes", "no_dict", "str"): "a message of an error",
     ("calls", "answered", "str"): "a message of an error",
     ("calls", "name_of", "str"): "a name",
     ("lookasides", "l_symbol_hash", "hash"): "of a number, pinned",

@@ -7,6 +7,7 @@ A row takes the frame as it was before the instruction (operands on the stack) a
 from __future__ import annotations
 
 import builtins
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -59,6 +60,8 @@ def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
         return ("call", runtime.call_method, (fn.__self__, fn.__name__, *args), kw)
     if fn is builtins.globals:
         return ("call", runtime.globals_of, (f.func,), {})
+    if fn is builtins.eval or fn is builtins.exec:
+        args, kw = names_by_position(args, kw)
     if (fn is builtins.eval or fn is builtins.exec) and args and not any([given is not None for given in args[1:2]]):
         names = args[2] if len(args) == 3 and args[2] is not None else vm.locals(f)
         return ("call", runtime.evaluate, (fn, args[0], f.func, names), kw)
@@ -72,6 +75,17 @@ def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
         except NameError:  # an empty cell
             pass
     return ("call", fn, args, kw)
+
+
+def names_by_position(args: tuple, kw: dict) -> tuple[tuple, dict]:
+    """The operands of `eval` or `exec` whose names are given by keyword, as CPython takes them since 3.13."""
+    if sys.version_info < (3, 13) or not 1 <= len(args) <= 2 or not {"globals", "locals"}.intersection(kw):
+        return args, kw
+    if len(args) == 1:
+        args = (*args, kw.get("globals"))
+    elif "globals" in kw:  # twice: an error
+        return args, kw
+    return (*args, kw.get("locals")), {k: v for k, v in kw.items() if k not in ("globals", "locals")}
 
 
 def call_ex(f: Any, flags: int) -> Row:

@@ -23,7 +23,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import class_writes, globalstate, shadows, tracebacks
 from pliant.interpret.capture import UNSET
-from pliant.interpret.immutable import HEAPTYPE
+from pliant.interpret.immutable import CLASS_OF_OBJECTS, HEAPTYPE, NO_DICT
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, vm, writes
@@ -175,9 +175,7 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
     if t is FunctionType:
         return function_getattr(obj, name)
     if t is MethodType:
-        if name in ("__func__", "__self__"):
-            return getattr(obj, name)
-        return getattr_(obj.__func__, name)
+        return method_getattr(obj, name)
     if issubclass(t, type):
         return type_getattr(obj, name)
     if t is super:
@@ -253,7 +251,7 @@ def nowhere(obj: Any, t: type, name: str, d: dict | None, h: Any, generic: bool)
     if hook is MODULE_GETATTR:
         return nn_module_getattr(obj, t, name, d, h)  # type: ignore[arg-type]
     if hook is UNSET:
-        raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
+        raise AttributeError(f"{type_name(t)!r} object has no attribute {name!r}", name=name, obj=obj)
     if type(hook) is FunctionType:
         return vm.interp(hook, (obj, name), {})
     raise Break("PL0007", f"attribute {name!r} of a {t.__name__}, whose __getattr__ is no plain function", clean=True)
@@ -262,6 +260,11 @@ def nowhere(obj: Any, t: type, name: str, d: dict | None, h: Any, generic: bool)
 def has(cls: type, name: str) -> bool:
     """Whether a class has a special method: one that a class statement made may get it later, or lose it."""
     return lookup(cls, name) is not UNSET if cls.__flags__ & HEAPTYPE else hasattr(cls, name)
+
+
+def is_data(tr: type) -> bool:
+    """Whether descriptors of this type come before what an object holds itself."""
+    return has(tr, "__set__") or has(tr, "__delete__")
 
 
 def is_property(tr: type, slot: str) -> bool:
@@ -280,7 +283,7 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool, behind:
             property.__get__(raw, obj, t)  # AttributeError: the property knows under which name it was made
         return vm.call(under(raw, "fget", at, name), (obj,), {})
     if tr is not FunctionType and tr is not functools.cached_property and has(tr, "__get__"):
-        if has(tr, "__set__") or has(tr, "__delete__"):
+        if is_data(tr):
             return data_descriptor(obj, t, raw, tr, name, outside, at)
     if behind is None or tr is functools.cached_property:
         d, h = own_dict(obj, outside)
@@ -475,7 +478,7 @@ def module_getattr(mod: Any, name: str) -> Any:
             r = world.locate(d[name], S.const(mod).dict().key(name))
         else:
             world.guard(S.const(mod).dict(), "DICT_CONTAINS", (name, False), name)
-            if "__getattr__" in d and not hasattr(type(mod), name):
+            if "__getattr__" in d and lookup(type(mod), name) is UNSET:
                 hook = world.locate(d["__getattr__"], S.const(mod).dict().key("__getattr__"))
                 return vm.call(hook, (name,), {})
             try:
@@ -510,6 +513,15 @@ def function_getattr(fn: Any, name: str) -> Any:
     return vm.world.locate(v, source.attr(name))
 
 
+def method_getattr(m: Any, name: str) -> Any:
+    """An attribute of a bound method: what its type has, else what its function has."""
+    if name in ("__func__", "__self__", "__class__", "__call__", "__get__", "__eq__", "__ne__"):
+        return getattr(m, name)
+    if name != "__doc__" and lookup(MethodType, name) is not UNSET:
+        raise Break("PL0007", f"{name} of a method", clean=True)
+    return getattr_(m.__func__, name)
+
+
 def type_getattr(cls: type, name: str) -> Any:
     """An attribute of a class."""
     world = vm.world
@@ -518,13 +530,13 @@ def type_getattr(cls: type, name: str) -> Any:
     if r is not UNSET:
         return r
     meta = type(cls)
-    m = UNSET
-    if meta is not type:
-        m = lookup(meta, name)
-        if type(m) is property:
-            return vm.call(under(m, "fget", meta, name), (cls,), {})
+    m = lookup(meta, name)
+    if type(m) is property:
+        return vm.call(under(m, "fget", meta, name), (cls,), {})
     raw = lookup(cls, name)
-    if raw is not UNSET and name not in OF_CLASSES:
+    # a data descriptor of the metaclass comes first; what `type` tells from the class's own dict (`__doc__`) may be read there
+    ahead = m is not UNSET and (m is raw or m is CLASS_OF_OBJECTS or (type(m) not in STORED and is_data(type(m))))
+    if raw is not UNSET and name not in OF_CLASSES and not ahead:
         if type(raw) is FunctionType:
             return raw
         if name == "__weakref__":
@@ -558,12 +570,12 @@ def of_metaclass(cls: type, meta: type, name: str, m: Any) -> Any:
     if cls.__flags__ & HEAPTYPE and id(cls) not in world.own_functions:
         if name in ("__mro__", "__bases__", "__base__", "mro"):
             guard_order(cls)
-        elif name == "__dict__":
-            if class_writes.any_of(cls):
-                raise Break("PL0007", f"the __dict__ of class {cls.__qualname__}, of which an attribute was set", clean=True)
-            return world.adopt(cls.__dict__, S.const(cls).attr(name))
         elif name in OF_CLASSES:
-            plain = type(cls).__getattribute__ is type.__getattribute__ and not hasattr(type(cls), "__getattr__")
+            plain = type(cls).__getattribute__ is type.__getattribute__ and not hasattr(type(cls), "__getattr__")  # a guard may read it
+            if name == "__dict__" and class_writes.any_of(cls):
+                raise Break("PL0007", f"the __dict__ of class {cls.__qualname__}, of which an attribute was set", clean=True)
+            if name == "__dict__" and plain:
+                return world.adopt(cls.__dict__, S.const(cls).attr(name))
             if not plain and name not in NAMES_OF_FUNCTIONS:
                 raise Break("PL0007", f"{name} of class {cls.__qualname__}", clean=True)
             source = S.const(cls).attr(name) if plain else S.const(cls).apply("class" + name.rstrip("_"))
@@ -709,18 +721,6 @@ def without_dict(t: type, name: str, raw: Any) -> str:
     return f"{type_name(t)!r} object has no attribute {name!r}" + (NO_DICT if plain else "")
 
 
-def no_dict() -> str:
-    """What CPython adds since 3.13."""
-    try:
-        object.__setattr__(object(), "x", None)
-    except AttributeError as e:
-        return str(e).removeprefix("'object' object has no attribute 'x'")
-    return ""
-
-
-NO_DICT = no_dict()
-
-
 def hidden(t: type, name: str, raw: Any) -> None:
     """An attribute of a class had no say in what became of an instance's: another one in its place may have."""
     ours = id(t) in vm.world.own_functions or class_writes.written(t, name) is not UNSET
@@ -787,7 +787,7 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
             if h is None:
                 raise AttributeError(without_dict(t, name, raw))
             shadows.absent(world, h, name)
-            raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}")
+            raise AttributeError(f"{type_name(t)!r} object has no attribute {name!r}")
         shadows.present(world, h, name)
         h.located[name] = WRITTEN
         del h.copy[name]

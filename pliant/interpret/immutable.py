@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 HEAPTYPE = 1 << 9  # a class made by a class statement (Py_TPFLAGS_HEAPTYPE; some C classes have it too)
+CLASS_OF_OBJECTS = object.__dict__["__class__"]
 IMMUTABLETYPE = 1 << 8  # a class of C that has the form of those of Python
 IMMUTABLE: set[type] = {
     re.Pattern, re.Match, decimal.Decimal, fractions.Fraction, datetime.date, datetime.datetime, datetime.time,
@@ -77,3 +78,15 @@ PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     slice: lambda v: (v.start, v.stop, v.step),
 }
 """What values that never change hold."""
+
+
+def no_dict() -> str:
+    """What CPython adds since 3.13 where an instance without a `__dict__` is to get an attribute."""
+    try:
+        object.__setattr__(object(), "x", None)
+    except AttributeError as e:
+        return str(e).removeprefix("'object' object has no attribute 'x'")
+    return ""
+
+
+NO_DICT = no_dict()

@@ -76,7 +76,8 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     for parts in ways_to_cut(ops, first, later, inputs, not shown) if first or shown else ():
         with suppress(Untraceable, RuntimeError):  # autograd would make the history of a view that crosses anew, or refuses to
             found = divided(trace, inputs, outputs, parts, shown)
-            if found and all([leaves.reached(s, trace.freed, crossing) for s in found]) and not written_unheard(found[1:], trace.data_memory):
+            heard = not written_unheard(found[1:], trace.data_memory)
+            if found and heard and all([leaves.reached(s, trace.freed, crossing) for s in found]):
                 return found
     return []
 

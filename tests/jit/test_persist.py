@@ -281,6 +281,16 @@ def test_what_differs_between_processes_is_not_kept(processes: Processes, home: 
     assert not kept(home)
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+def test_graphs_of_other_backends_are_not_kept(processes: Processes, home: pathlib.Path, backend: str) -> None:
+    (home / "other.py").write_text("def f(x):\n    return (x * 2).sum()")
+    code = f"import pliant, other\nf = pliant.compile(other.f, backend={backend!r})\n"
+    code += "f(torch.ones(3)), f(torch.ones(3, requires_grad=True)).backward()"
+    counted = processes.fresh(code, str(home))["counters"]
+    assert counted.get("captures") == 2 and "entries_from_disk" not in counted
+    assert not kept(home)
+
+
 TWINS = """
 import torch
 def make(k):

@@ -142,7 +142,7 @@ TENSOR_PYTHON: list[Row] = [
     *skips(
         "PL0022",
         "it serializes or copies the whole object",
-        {"torch.Tensor": "__reduce_ex__ _reduce_ex_internal __setstate__ __deepcopy__"},
+        {"torch.Tensor": "__reduce_ex__ _reduce_ex_internal __setstate__ __deepcopy__", "torch.nn.Parameter": "__reduce_ex__"},
     ),
     *skips("PL0005", "the text of a tensor needs its data", {"torch.Tensor": "__repr__ __format__"}),
     *skips("PL0007", "it reads the whole object at once", {"torch.Tensor": "__dir__ _clear_non_serializable_cached_data index"}),

@@ -281,7 +281,7 @@ def outside_key(t: Any) -> Any:
 # -- attributes -----------------------------------------------------------------------------------------------------------
 TENSOR_BREAKS = {
     "_backward_hooks", "__array_interface__", "__cuda_array_interface__", "data_ptr", "_cdata",
-    "numpy", "untyped_storage", "storage", "_base",
+    "numpy", "untyped_storage", "storage", "_base", "__reduce_ex__", "__reduce__", "__getstate__",
 }  # fmt: skip
 
 
@@ -317,6 +317,8 @@ def getattr_(t: Any, name: str) -> Any:
         raise Break("PL0007", "the __dict__ of a tensor")
     if name in ("numpy", "tolist") and (torch.Tensor, name) in METHOD_LOOKASIDES:
         return getattr(ORIGINAL, name).__get__(t)  # the stand-in has its own
+    if name in OF_CLASS:
+        return of_class_itself(t, name, real)
     if name in OF_TAPE:
         return OF_TAPE[name](t)
     if name in TENSOR_BREAKS:
@@ -352,12 +354,33 @@ def getattr_(t: Any, name: str) -> Any:
         world.guard(src.dict(), "DICT_CONTAINS", (name, False), name)
         raise AttributeError(f"{t.pytype.__name__!r} object has no attribute {name!r}")
     if type(raw) is FunctionType:
-        return MethodType(raw, t)
+        own = lookup(t.pytype, name)  # parameters have some of their own
+        return MethodType(own if t.pytype in TENSOR_TYPES and type(own) is FunctionType else raw, t)
+    if name == "__str__":
+        return MethodType(torch.Tensor.__repr__, t) if t.pytype is torch.Tensor else getattr_(t, "__repr__")
     if real is not None and type(raw) is types.GetSetDescriptorType and name not in TOLD:
         return world.locate(getattr(real, name), t.source.attr(name))
     before = vm.trace.next_vid
     found = getattr(t, name)
     return found if t.pytype in TENSOR_TYPES else tensor_subclasses.of_attribute(found, t.pytype, before)
+
+
+OF_CLASS = frozenset(
+    "__module__ __doc__ __annotations__ __slots__ __static_attributes__ __firstlineno__ __torch_function__ __torch_dispatch__".split()
+)
+"""What the class of the stand-in has for itself."""
+
+
+def of_class_itself(t: Any, name: str, real: Any) -> Any:
+    """What a tensor has of the class that the program sees, unless it holds one itself."""
+    if real is not None and name in real.__dict__:
+        return vm.world.locate(real.__dict__[name], t.source.dict().key(name))
+    if real is not None:
+        vm.world.guard(t.source.dict(), "DICT_CONTAINS", (name, False), name)
+    for c in t.pytype.__mro__:
+        if name in c.__dict__:
+            return vm.getattr(c if name == "__annotations__" else t.pytype, name)  # classes tell only their own
+    raise AttributeError(f"{t.pytype.__name__!r} object has no attribute {name!r}")
 
 
 OF_TAPE = {"grad_fn": tape.grad_fn, "_version": tape.version, "retains_grad": tape.retains_grad}

@@ -28,6 +28,7 @@ from pliant.codegen.nodes import Later, Part, node_of, watching
 from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.region import Chain
 from pliant.codegen.second_backward import SecondPart, Seconds
+from pliant.codegen.variants import Variants
 from pliant.jit.branches import Branch
 from pliant.jit.emit import Emitted, Failing
 from pliant.jit.other_compilers import not_for_others
@@ -159,6 +160,8 @@ def encode_executable(made: Executable, table: Writer, linker: Linker) -> tuple:
     """A compiled graph. Raises NotPortable."""
     if type(made.node) is Chain:
         return "chain", encode_chain(made.node, table, linker)
+    if type(made.node) is Variants:
+        raise NotPortable("its graph was handed to another backend")
     if made.node is not None:
         return "node", encode_node(made.node, table, linker)
     return "plain", encode_program(made, table, linker, frozenset())

@@ -37,7 +37,7 @@ from pliant.jit.emit import Context, emit
 from pliant.jit.history import History, Sites
 from pliant.jit.reconstruct import CannotReconstruct
 from pliant.lower import liveness
-from pliant.symbolic.dims import check
+from pliant.symbolic.dims import OPEN, check
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.scope import SymGuard
 
@@ -52,6 +52,7 @@ def call(target: Any, args: tuple, kwargs: dict) -> Any:
 class Open(History):
     """The policy of an export: every size and number of the arguments is symbolic, 0 and 1 too, until the program itself pins it."""
 
+    open_dim = OPEN
     loops_by_value = True  # see `flows.Canonical`
 
     def __init__(self, path: variants.Path, keeps_ones: bool = False, whole_loops: bool = True, counts_rounds: bool = True) -> None:

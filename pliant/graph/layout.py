@@ -33,6 +33,7 @@ class Framework:
     metadata = 0
     guesses = 0  # answers given so far for the general case, unproved
     last_try = False  # C++ code that wants integers has been found, and gets them if PyTorch's Python code cannot do without either
+    whole_gradients = False  # whether gradients have the sizes of what they are for
     proofs = False  # whether `ask` may only prove
 
 
@@ -93,12 +94,26 @@ def note_loose(scope: Scope, sizes: tuple) -> None:
 def settled(scope: Scope, cond: Expr, file: str) -> bool:
     """Whether PyTorch's C++ code asks if a size is 0 or 1 only on the way to "contiguous", which every tensor of that size is anyway.
 
-    Then it does not matter, and the answer no needs no guard.
+    Then it does not matter, and the answer no needs no guard. The engine asks it of what it has a gradient for, which has the same sizes
+    but where a function gives it a larger one.
     """
+    if Framework.whole_gradients and cond.op == "eq" and file.endswith("autograd/input_metadata.cpp"):
+        return not scope.known_true(cond)
     if cond.op != "eq" or not file.endswith("c10/core/Contiguity.h"):
         return False
     loose = LOOSE.get(scope)
     return not loose or not any(v.name in loose for v in cond.symbols())
+
+
+@contextmanager
+def whole_gradients() -> Iterator[None]:
+    """While inside, the engine takes it that gradients have the sizes of what they are for, and raises where one has not; and what is
+    asked of sizes that may be 0 or 1 is answered for all. Values are right for all; a dim of size 1 may have another stride than eager's."""
+    before, Framework.whole_gradients = Framework.whole_gradients, True
+    try:
+        yield
+    finally:
+        Framework.whole_gradients = before
 
 
 @contextmanager
@@ -118,9 +133,21 @@ def ask(scope: Scope, cond: Any, site: Any) -> bool:
     c = cond.const
     if c is not None:
         return bool(c)
-    if Framework.proofs or not cond.backed or is_declared(cond):
+    if Framework.proofs or not cond.backed or is_declared(cond) or Framework.whole_gradients and is_of_kind(scope, cond):
         return scope.known_true(cond)
     return scope.decide(cond, site)
+
+
+def is_of_kind(scope: Scope, cond: Expr) -> bool:
+    """Whether this asks of a size that may be 0 or 1 if it is: n == 0, n == 1 or n < 2."""
+    other = normal(ops.not_(cond))
+    if is_about_one(scope, other):
+        return True
+    if other.op not in ("ne", "ge") or other.args[0].kind is not int:
+        return False
+    p, k = other.args[0], -constant_of(other.args[0])
+    bounds = scope.range(shift(p, k)) if k == (2 if other.op == "ge" else 0) else None
+    return bounds is not None and bounds[0] >= 0
 
 
 def general(scope: Scope, cond: Expr, site: Any) -> bool:

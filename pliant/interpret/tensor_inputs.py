@@ -22,7 +22,6 @@ from pliant.interpret import declared
 from pliant.interpret.declared import SPECIALIZED_INTS
 from pliant.interpret.state import Break, vm
 from pliant.symbolic import ops
-from pliant.symbolic.dims import OPEN
 
 if TYPE_CHECKING:
     from pliant.interpret.world import World
@@ -148,7 +147,7 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
         else:
             name = world.new_symbol(source.size(i))
             open_ = world.history is not None and world.history.is_dynamic(source.size(i))
-            lo, dim = (0, OPEN) if open_ else (2 if n > 1 else 0, None)
+            lo, dim = (0, world.history.open_dim) if open_ else (2 if n > 1 else 0, None)
             sizes.append(to_sym(scope, scope.backed(name, hint=n, lo=lo, source=source.size(i), size_like=True, dim=dim)))
             spec_sizes.append(None)
     strides, spec_strides = trace_strides(world, source, shape, stride, sizes, all(static))

@@ -40,6 +40,7 @@ from pliant.jit.identity import WeakIdDict
 from pliant.jit.plain_python import PlainPython
 from pliant.jit.resume import origin_of
 from pliant.jit.small_sizes import SmallSizes
+from pliant.symbolic.dims import Dim
 
 TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}
 SHORT_CUTS = 3  # decisions of PyTorch's own code on a size: 0, 1 and others may each want a graph, and then there is peace
@@ -90,6 +91,7 @@ class History:
     joins = False  # whether both sides of a branch on data may be one operation of the graph (`joins_at`)
     counts_rounds = False  # whether loops over symbolic ranges do, and loops that write to memory from before (export)
     keeps_ones = False  # whether sizes of 0 and 1 stay so, though they are dynamic (export)
+    open_dim: Dim | None = None  # the promise that sizes make which are open to 0 and 1 (export); None: what is asked of them is guarded
     unbroken = False  # whether what was learned may not break the graph (`fullgraph`): then there is one more version
 
     def __init__(self, sites: Sites, in_loop: bool = False) -> None:

@@ -311,13 +311,17 @@ class Plan:
         return None
 
 
+INVALID = "returned an invalid gradient"  # the engine's word for one that has to be summed first, too, where it may not ask
+
+
 def recorded_gradients(trace: Any, heads: list[Any], targets: list[Any], tangents: list[Any], differentiable: bool = False) -> tuple:
     """The autograd engine's gradients. PyTorch's Python code stands in for C++ code that wants integers; what even that wants is pinned."""
     start = len(trace.ops)
     try:
-        return engine_gradients(heads, targets, tangents, differentiable)
+        with layout.whole_gradients():
+            return engine_gradients(heads, targets, tangents, differentiable)
     except RuntimeError as e:
-        if not any(text in str(e) for text in SYMBOLIC_REFUSED):
+        if not any(text in str(e) for text in (*SYMBOLIC_REFUSED, INVALID)):
             raise
     del trace.ops[start:]
     with enable_python_dispatcher(), layout.framework(last_try=True):

@@ -19,6 +19,10 @@ FAMILIES = {
     "torchvision": "libraries",
     "timm": "libraries",
     "graphs": "libraries",
+    "metrics": "packages",
+    "pictures": "packages",
+    "medical": "packages",
+    "transformers": "packages",
 }
 
 

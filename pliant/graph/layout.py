@@ -108,7 +108,7 @@ def settled(scope: Scope, cond: Expr, file: str) -> bool:
 @contextmanager
 def whole_gradients() -> Iterator[None]:
     """While inside, the engine takes it that gradients have the sizes of what they are for, and raises where one has not; and what is
-    asked of sizes that may be 0 or 1 is answered for all. Values are right for all; a dim of size 1 may have another stride than eager's."""
+    asked of sizes that may be 0 or 1 is answered for all. Values are right for all; a dim of 1 may have another stride than eager's."""
     before, Framework.whole_gradients = Framework.whole_gradients, True
     try:
         yield

@@ -65,8 +65,8 @@ def of_points(n: int) -> tuple:
 
 def settings_of(fn: Any) -> dict[str, Any]:
     """The keywords that a metric has to be given."""
-    known = {"num_classes": 5, "num_labels": 4, "beta": 0.5, "p": 3, "exponent": 3}
-    names = [p.name for p in inspect.signature(fn).parameters.values() if p.name in known or p.name.startswith("min_")]
+    known = {"num_classes": 5, "num_labels": 4, "beta": 0.5, "p": 3, "exponent": 3, "threshold": 0.5}
+    names = [name for name in list(inspect.signature(fn).parameters)[2:] if name in known or name.startswith("min_")]
     return {name: known.get(name, 0.5) for name in names}
 
 

@@ -44,14 +44,15 @@ def second_backward(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None) -
     """The gradients of the gradients that `plan.trace_backward(mask, only)` gives. None: they cannot be recorded, or only with more than
     what is guarded."""
     scope = plan.trace.scope
-    start, before = len(plan.trace.ops), (len(scope.guards), len(scope.asserts))
+    start, asserts, token = len(plan.trace.ops), len(scope.asserts), scope.snapshot()
     try:
         found = trace(plan, mask, only)
     except Exception:  # a function or a hook that cannot be differentiated twice, or not without data: whoever asks is told
         found = None
-    if found is not None and (len(scope.guards), len(scope.asserts)) == before:
+    if found is not None and not scope.guards_since(token) and len(scope.asserts) == asserts:
         return found
     del plan.trace.ops[start:]
+    scope.rollback(token)  # the entry would rest on what nobody needs
     return None
 
 

@@ -266,7 +266,7 @@ def windows_of_other_forms(x):
     )
 
 
-@program(*[(x, 3 + i) for i, (x,) in enumerate(ROWS)], breaks=1)
+@program(*[(x, 3 + i) for i, (x,) in enumerate(ROWS)])
 def windows_of_a_number(x, n):
     return torch.signal.windows.hann(n, dtype=torch.float64, requires_grad=True), torch.hamming_window(n, periodic=False)
 

@@ -90,14 +90,22 @@ def pooled(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Stand-ins are compared with a range, which keeps their strides, and nobody looks whether a class is in it; eager looks, and fills a
-    new row-major tensor."""
+    new row-major tensor. A number of classes that is symbolic, or only the data knows, would be pinned or asked for by the operator."""
     bound = dict(zip(("tensor", "num_classes"), args)) | kwargs
     x, n = bound.get("tensor", bound.get("input")), bound.get("num_classes", -1)
-    if type(x) is TracedTensor and x.dtype is torch.int64 and x.device.type == "cpu" and type(n) in (int, torch.SymInt) and n > 0:
-        x = torch.arange(n, device=x.device).gather(0, x.reshape(-1)).reshape(x.shape)
-        args, kwargs = (x, n), {}
-    out = fn(*args, **kwargs)
-    return out.contiguous() if type(x) is TracedTensor and type(out) is TracedTensor and not out.dense else out
+    if type(x) is not TracedTensor or x.dtype is not torch.int64 or x.device.type != "cpu" or type(n) not in (int, torch.SymInt):
+        return fn(*args, **kwargs)
+    if type(n) is int and n == -1 and not any([type(s) is int and s == 0 for s in x.sizes]):
+        n = x.max().item() + 1
+    if type(n) is torch.SymInt:
+        if not x.trace.scope.assume(ops.gt(n.node.expr, 0), symnode.site_hook(), "Class values must be smaller than num_classes."):
+            return fn(*args, **kwargs)
+    elif n < 1:
+        return fn(*args, **kwargs)
+    classes = torch.arange(n, device=x.device)
+    x = classes.gather(0, x.reshape(-1)).reshape(x.shape)
+    out = fn(x, n) if type(n) is int else (x.unsqueeze(-1) == classes).to(torch.int64)
+    return out if type(out) is not TracedTensor or out.dense else out.contiguous()
 
 
 ALWAYS = (pooled, one_hot)

@@ -260,9 +260,10 @@ def repeat_interleave(trace: Any, func: Any, args: tuple, kwargs: dict) -> Trace
 def bincount(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
     check(trace, func, args)
     x, weights = args[0], option(args, kwargs, 1, "weights")
-    minlength = option(args, kwargs, 2, "minlength") or 0
+    minlength = option(args, kwargs, 2, "minlength")
     u = new_size(trace, func)
-    trace.scope.learn(ops.ge(u, expr_of(minlength, trace.scope)))
+    if minlength is not None:
+        trace.scope.learn(ops.ge(u, expr_of(minlength, trace.scope)))
     dtype = torch.int64 if weights is None else weights.dtype if weights.dtype is torch.float32 else torch.float64
     return bound(trace, func, args, kwargs, fresh(trace, (to_sym(trace.scope, u),), dtype, x), Bind(u, 0, 0))
 

@@ -410,12 +410,15 @@ def is_plain(t: Any, spec: TensorSpec) -> bool:
 
 
 class Why(NamedTuple):
-    """Why a guard did not hold: the number of the guard or of the relation that failed, in words, and what could not be read."""
+    """Why a guard did not hold: the number of the guard or of the relation that failed, in words, what could not be read, and of a list
+    the length that was expected and the one that it has.
+    """
 
     guard: int | None
     relation: int | None
     text: str
     unread: Source | None = None
+    lengths: tuple[int, int] | None = None
 
 
 class Describe:
@@ -473,7 +476,8 @@ class Describe:
             return Why(index, None, f"ANSWER failed: {value} any more")
         var = self.int_vars.get(index)
         now = str(variables[var]) if var is not None else short(seen[0] if late >= 0 else seen, kind)
-        return Why(index, None, f"{name_of(source)}: {kind} expected {text_of(kind, value)}, saw {now}")
+        lengths = (value, len(seen)) if kind == "LENGTH" and late < 0 else None
+        return Why(index, None, f"{name_of(source)}: {kind} expected {text_of(kind, value)}, saw {now}", lengths=lengths)
 
 
 def name_of(source: Source | str) -> str:

@@ -13,7 +13,7 @@ its guard fails, and the guard says what to do differently next time:
 | a relation over sizes that a loop rests on | after BACKOFF failures: the loop stays in Python, its body is compiled |
 | a relation over sizes, elsewhere           | after BACKOFF failures: both sides are one operation of the graph, or |
 |                                            | the graph breaks there, both sides compiled                           |
-| the length of something that a loop walks  | the same                                                              |
+| the length of something that a loop walks  | the same; a graph for each of a few short ones (`short_lists.py`)     |
 | what a question about the process answers  | after SHORT_CUTS failures: the graph breaks where the program asks    |
 | another constant                           | after TOLERANCE failures: opaque, its value never enters the graph    |
 """
@@ -39,6 +39,7 @@ from pliant.jit.branches import Branches
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.plain_python import PlainPython
 from pliant.jit.resume import origin_of
+from pliant.jit.short_lists import ShortLists
 from pliant.jit.small_sizes import SmallSizes
 from pliant.symbolic.dims import Dim
 
@@ -66,6 +67,7 @@ class Sites:
         self.loops: WeakIdDict[set[int]] = WeakIdDict()
         self.failures: WeakIdDict[collections.Counter[int]] = WeakIdDict()
         self.branches = Branches()
+        self.lists = ShortLists()
         self.plain = PlainPython()
         self.endings: set[tuple | None] = set()  # of numbers that changed: the same attribute is found by other paths behind a break
 
@@ -202,6 +204,8 @@ class History:
                 self.note(self.dynamic, source, "dynamic")
         elif not newest or (kind == "ID_MATCH" and issubclass(value, type) and not carried(source)):
             return  # a class that is made anew each time has no use as an unknown, unless an earlier part of the frame made it
+        elif kind == "LENGTH" and guard.site is not None and self.sites.lists.come_and_go(guard.site):
+            self.sites.fail(guard.site)  # counted, so that it is split at once when there are too many
         elif kind in STRUCTURE or kind == "ANSWER":
             if (guard.site is None or not self.learn_site(guard.site)) and kind != "ANSWER":
                 self.tolerate(source, BACKOFF)

@@ -73,6 +73,7 @@ class Info:
     exit: str
     pinned: dict[int, tuple[Lesson, ...]]  # numbers that relations without a site are about
     branches: tuple[Any, ...] = ()  # on data, at which it ends or may be left
+    operations: int = 0  # of its graph
 
 
 class Past(NamedTuple):
@@ -81,6 +82,7 @@ class Past(NamedTuple):
     guards: tuple[Lesson, ...]
     relations: tuple[tuple[Any, Site | None], ...]
     pinned: dict[int, tuple[Lesson, ...]]
+    operations: int
 
 
 class Record:
@@ -398,7 +400,7 @@ class Region:
         relations = [(g.expr, g.site) for g in scope.guards] + [(e, None) for e in world.relations]
         guard, program = compiled(found.guards, world.symbols, [r for r, _ in relations], emitted.slots)
         info: Any = Info(next(_ids), found.frame_id, tuple(map(lesson, found.guards)), tuple(relations), emitted, type(found.exit).__name__,
-                         pinned_numbers(relations, world.symbols), tuple(emitted.branches))  # fmt: skip
+                         pinned_numbers(relations, world.symbols), tuple(emitted.branches), len(found.trace.ops))  # fmt: skip
         for branch in emitted.branches:
             branch.found_in(fn.__code__)
         keeper = None
@@ -411,7 +413,7 @@ class Region:
             else:
                 keeper = entries.keep(made, self.config)
         entry = native.add_entry(fn.__code__, guard, emitted.fn, True, info)
-        record.newest = guard, Past(info.guards, info.relations, info.pinned)
+        record.newest = guard, Past(info.guards, info.relations, info.pinned, info.operations)
         events.count("entries")
         for old in native.entries(fn.__code__) if record.history.joined else ():
             if old is not entry and record.history.one_side(old.info.relations):
@@ -492,6 +494,8 @@ class Region:
             learnt = info.guards[why.guard].guard() if why.guard is not None else None
             if learnt is not None:
                 guards.append((learnt, newest))
+                if newest and why.lengths is not None and learnt.site is not None:
+                    self.sites.lists.change(learnt.site, *why.lengths, info.operations)
             elif why.relation is not None and newest:
                 site = info.relations[why.relation][1]
                 if site is not None:

@@ -101,6 +101,7 @@ class TakenInfo:
     """`region.Info` of an entry from the disk: guards and relations are read when somebody asks."""
 
     pinned: dict = {}  # noqa: RUF012 (what this process has not captured it learns from its own captures)
+    operations = 0  # not kept: a graph from the disk costs no capture, however large
 
     def __init__(self, serial: int, frame_id: str, taken: Taken) -> None:
         self.serial = serial

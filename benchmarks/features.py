@@ -40,6 +40,8 @@ THEMES = {
     "test_torch_features_arguments": "objects as arguments, the library around tensors",
     "test_torch_features_higher": "generators of random numbers, hooks, storages, weak references, subclasses once more",
     "test_torch_features_numeric": "`special`, `linalg`, `fft`, `signal`, `masked`, `sparse`, `nested`, once more",
+    "test_torch_features_api": "in-place forms, copies of views, pools of three dims, lazy modules, transforms of distributions, schedules",
+    "test_torch_features_options": "options of modules, losses, optimizers and functions",
     "test_torch_features_utilities": "helpers around models, distributions, custom operators, transforms, once more",
 }
 PROGRAM_S = 120

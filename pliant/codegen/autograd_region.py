@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, ways_out
 from pliant.codegen.batched_gradients import ASKED
+from pliant.codegen.checkpointed import ON, draws, entered, why_not
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
 from pliant.codegen.recipe_source import Repeated
@@ -80,7 +81,7 @@ to a part, the node that it stands for."""
 class Node:
     """The programs of a differentiable region. `grad_on`: the grad mode that it is entered in; `heads`: how many results have
     gradients; `results`: of how many; `later`: what it becomes for inputs with a history or a hook; `shared`: the heads that have saved
-    tensors in common, for each result."""
+    tensors in common, for each result; `kept`: how a checkpoint around it has it run (`checkpointed.entered`), None if it must not."""
 
     name: str
     forward: Executable
@@ -92,6 +93,7 @@ class Node:
     results: int
     later: Later
     shared: tuple[int | None, ...]
+    kept: tuple[tuple[int, ...], bool] | None
 
     def executable(self) -> Executable:
         """The region, to be called."""
@@ -143,10 +145,13 @@ class AutogradRegion:
         watch = tuple([i for i, s in enumerate(self.plan.inputs) if isinstance(s, TracedTensor) and s.vid in self.traced.watch])
         if watch:
             apply = watching(watch, apply, functools.partial(self.build_later, forward.fn, results))
-        around, heads = self.write_around(apply), self.plan.differentiable
+        plain = tuple([i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids])
+        kept = None if why_not(self.plan) else (plain, draws(self.plan))
+        known = checkpoint_globals(kept, apply, forward.fn) if any(self.shared) else {}
+        around, heads = self.write_around({"_apply": apply, **known}), self.plan.differentiable
         later = Later(watch, tuple([(self.results_of(s.mask), self.places_of(s.slots), s.through) for s in self.traced.later if watch]))
         shared = self.shared_by_result()
-        return Node(self.name, forward, parts, around, self.twice, is_grad_enabled(), len(heads), results, later, shared).executable()
+        return Node(self.name, forward, parts, around, self.twice, is_grad_enabled(), len(heads), results, later, shared, kept).executable()
 
     def shared_by_result(self) -> tuple[int | None, ...]:
         """For each result, the heads that have saved tensors in common with it, as bits; None if it has no gradients."""
@@ -467,11 +472,11 @@ class AutogradRegion:
         return Writer(p.name, self.scope, inputs, values, p.steps, checks, leading=("ctx",), closing=closing, written=written).finish(True)
 
     # around the node ------------------------------------------------------------------
-    def write_around(self, apply: Callable) -> Executable:
+    def write_around(self, known: dict[str, Any]) -> Executable:
         """`region(*slots) -> outputs`: call the node, write rebased inputs back, replay the views."""
 
         def preamble(w: Writer) -> list[str]:
-            w.globals["_apply"] = apply
+            w.globals.update(known)
             results = [f"r{i}" for i in range(len(self.plan.heads))] + [e.name for e in self.plan.exports]
             w.learn(*(e.name for e in self.plan.exports))
             given = w.params
@@ -479,7 +484,8 @@ class AutogradRegion:
                 w.globals["_before"] = before_the_write
                 rebased = [isinstance(t, TracedTensor) and t.vid in self.plan.rebased_vids for t in self.plan.inputs]
                 given = [f"_before({p})" if on else p for p, on in zip(given, rebased, strict=True)]
-            lines = [f"{tuple_text(results)[1:-1]} = _apply({', '.join(given)})"]
+            called = "(_kept if _on else _apply)" if "_kept" in known else "_apply"
+            lines = [f"{tuple_text(results)[1:-1]} = {called}({', '.join(given)})"]
             for i, h in enumerate(self.plan.heads):
                 if h.vid in self.plan.rebased_vids:
                     lines.append(f"{w.names[h.vid]}.copy_(r{i})")
@@ -489,6 +495,11 @@ class AutogradRegion:
 
         plan = self.plan
         return Writer(self.name, self.scope, plan.inputs, plan.outputs, [], [], preamble=preamble, replay=plan.replay).finish(False)
+
+
+def checkpoint_globals(kept: tuple[tuple[int, ...], bool] | None, apply: Callable, forward: Callable) -> dict[str, Any]:
+    """What the program around a node knows of checkpoints."""
+    return {} if kept is None else {"_on": ON, "_kept": entered(apply, forward, *kept)}
 
 
 def restride(x: torch.Tensor, sizes: tuple, strides: tuple) -> torch.Tensor:

@@ -16,10 +16,14 @@ from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
 
+from torch.utils import checkpoint as checkpoints
+
 from pliant.bytecode.assemble import is_covered
 from pliant.graph.originals import torch
 from pliant.graph.python_random import NUMPYS, draws_from_numpy, draws_from_python
 
+STOPS = (checkpoints._StopRecomputationError, checkpoints.CheckpointError)
+"""What hooks of a checkpoint raise through a graph (`checkpointed.py`), which has not failed."""
 NEVER = 1 << 30
 DRAWN = "_drawn"
 """The variable of a generated program that holds the state of the generators from before its first draw."""
@@ -104,6 +108,8 @@ def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> tu
     """`e` came out of a graph, and is about to be raised again. `again(e, handled)` leaves if the frame can run anew; else it stays.
 
     Returns the mark whose effects are to be done before that, if there is one."""
+    if isinstance(e, STOPS):
+        return None
     place, clean, below = where(e)
     kept = kept_in(e.__traceback__)
     first = e.__context__

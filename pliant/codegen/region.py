@@ -40,7 +40,7 @@ class Region:
         self.trace, self.inputs, self.name = trace, inputs, name
         self.flat = list(liveness.leaves(outputs))
         trace.ops[:] = as_views(trace, trace.ops, self.flat)
-        self.n_forward = len(trace.ops)
+        self.n_forward, self.token = len(trace.ops), trace.scope.snapshot()
         self.built = False
         self.sections: list[Section] = []
         self.planned: list[Planned] = []
@@ -54,8 +54,9 @@ class Region:
             self.whole()
 
     def whole(self) -> None:
-        """One plan, without sections."""
+        """One plan, without sections, and without what these have assumed."""
         del self.trace.ops[self.n_forward :]
+        self.trace.scope.rollback(self.token)
         self.trace.n_forward, self.sections = None, []
         self.planned = [Planned(self.trace, self.inputs, self.flat, self.name)]
 

@@ -269,8 +269,27 @@ PAST_SCHEMAS = frozenset(
     (aten.linspace.default, aten.logspace.default, aten.tril_indices.default, aten.triu_indices.default, aten.kaiser_window.beta)
 )
 
+
 #: By function: called with its arguments. May raise `Unspelled`.
+def of_lengths(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """`ctc_loss` of lengths in lists, which wants to look at memory: they are made tensors, of which PyTorch makes such lists."""
+
+    def spelled(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *options: Any, **named: Any) -> Any:
+        lengths = input_lengths, target_lengths
+        if type(log_probs) is not TracedTensor or type(targets) is not TracedTensor or not free(trace := log_probs.owner()):
+            return NotImplemented
+        if not all([type(n) in (list, tuple) and n and {type(i) for i in n} <= {int, torch.SymInt} for n in lengths]):
+            return NotImplemented
+        how = {"dtype": torch.int64, "device": torch.device("cpu")}
+        made = [torch.stack([apply(trace, aten.scalar_tensor.default, i, **how) for i in n]) for n in lengths]
+        return loss(log_probs, targets, *made, *options, **named)
+
+    return spelled
+
+
 SPELLED: dict[Any, Callable[..., Any]] = {
+    torch.ctc_loss: of_lengths(torch.ctc_loss),
+    torch.nn.functional.ctc_loss: of_lengths(torch.nn.functional.ctc_loss),
     torch.nn.functional.linear: linear,
     torch.nn.functional.layer_norm: layer_norm,
     torch.nn.functional.dropout: dropout,

@@ -96,6 +96,7 @@ def corners(n: Any, aligned: bool, like: Any) -> Any:
 
 SPELLED: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.affine_grid: affine_grid,
+    torch.affine_grid_generator: affine_grid,
     torch.cumprod: cumprod,
     torch.Tensor.cumprod: cumprod,
 }

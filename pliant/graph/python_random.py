@@ -54,8 +54,15 @@ LIBRARY.define("python_seed(int seed) -> ()")
 LIBRARY.impl("python_seed", seed, "CompositeExplicitAutograd")
 torch.library.register_fake("pliant::python_seed", lambda number: None, lib=LIBRARY)
 
+if NUMPYS is not None:
+    for _name in ("numpy_random", "numpy_gauss"):  # many at once: as one after the other
+        LIBRARY.define(f"{_name}_many(SymInt n) -> Tensor", tags=RANDOM)
+        LIBRARY.impl(f"{_name}_many", lambda n, draw=DRAWS[_name]: torch.from_numpy(draw(n)), "CompositeExplicitAutograd")
+        torch.library.register_fake(f"pliant::{_name}_many", lambda n: torch.empty((n,), dtype=torch.float64, device="cpu"), lib=LIBRARY)
+
 NUMBERS: dict[str, Any] = {name: getattr(torch.ops.pliant, name).default for name in DRAWS}
-OF_NUMPY = frozenset(op for name, op in NUMBERS.items() if name.startswith("numpy_"))
+MANY: dict[str, Any] = {name: getattr(torch.ops.pliant, f"{name}_many").default for name in DRAWS if name.startswith("numpy_")}
+OF_NUMPY = frozenset((*MANY.values(), *(op for name, op in NUMBERS.items() if name.startswith("numpy_"))))
 BELOW: Any = torch.ops.pliant.python_randbelow.default
 SEED: Any = torch.ops.pliant.python_seed.default
 

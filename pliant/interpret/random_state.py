@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from pliant import native as engine
-from pliant.graph.originals import math, operator
-from pliant.graph.python_random import BELOW, GENERATOR, NUMBERS, NUMPYS, SEED
+from pliant.graph.originals import operator
+from pliant.graph.python_random import BELOW, GENERATOR, NUMBERS, SEED
 from pliant.graph.seeding import BYTES, GET_STATE, MANUAL_SEED, SET_STATE
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import SEEDS_OF_OTHERS, TracedTensor
@@ -204,41 +204,5 @@ def bits_of(generator: Any, args: tuple, kw: dict) -> Any:
 METHOD_LOOKASIDES[(PYTHONS, "random")] = random_of
 METHOD_LOOKASIDES[(PYTHONS, "getrandbits")] = bits_of
 
-
-# -- NumPy's ---------------------------------------------------------------------------------------------------------------
-def of_numpy(name: str, names: tuple[str, ...], numbers: Callable[..., tuple[float, float]] | None = None) -> Callable:
-    """One number of the generator that the functions of `numpy.random` share: a draw, times a constant, plus another."""
-
-    def replacement(args: tuple, kw: dict) -> Any:
-        generator, *rest = args
-        given = dict(zip(names, rest, strict=False)) | kw
-        plain = all([type(v) in (int, float) and math.isfinite(v) for v in given.values()])
-        if generator is not NUMPYS or len(rest) > len(names) or not given.keys() <= set(names) or not plain:
-            raise Break("PL0024", "numbers of a generator of NumPy: many, of other than constants, or of the program's own", clean=True)
-        vm.world.pin(generator)
-        begin, scale = (0.0, 1.0) if numbers is None else numbers(**given)
-        if scale < 0 and name == "numpy_gauss" or not math.isfinite(scale):
-            raise Break("PL0024", "numbers of a generator of NumPy that it refuses", clean=True)
-        allowed()
-        number = draw(name)
-        return number if numbers is None else binary(operator.add, begin, binary(operator.mul, scale, number))
-
-    return replacement
-
-
-def of_range(low: float = 0.0, high: float = 1.0) -> tuple[float, float]:
-    return float(low), float(high) - float(low)
-
-
-def of_normal(loc: float = 0.0, scale: float = 1.0) -> tuple[float, float]:
-    return float(loc), float(scale)
-
-
-if NUMPYS is not None:
-    OF_STATE = type(NUMPYS)
-    lookaside(OF_STATE.random_sample, OF_STATE.random, OF_STATE.rand)(of_numpy("numpy_random", ()))
-    lookaside(OF_STATE.uniform)(of_numpy("numpy_random", ("low", "high"), of_range))
-    lookaside(OF_STATE.standard_normal, OF_STATE.randn)(of_numpy("numpy_gauss", ()))
-    lookaside(OF_STATE.normal)(of_numpy("numpy_gauss", ("loc", "scale"), of_normal))
 
 __all__ = ["l_manual_seed"]

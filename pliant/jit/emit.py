@@ -73,6 +73,7 @@ class Emitted:
     branches: list[Any] = field(default_factory=list)  # the branches on data at which it ends, or may be left
     sides: list[bool | None] = field(default_factory=list)  # of an entry from the disk: the side on which it goes on at each of these
     exits: list[Any] = field(default_factory=list)  # the ways out (`side_exits.SideExit`)
+    repeats: bool = False  # it computes and returns, and does nothing else
 
 
 @dataclass(slots=True)
@@ -174,7 +175,10 @@ class Emitter:
         text = f"def {self.name}({', '.join([*self.params, *named])}):\n" + "".join(f"{PAD}{x}\n" for x in body)
         outputs = [value for value, _ in b.outputs.values()]
         kept = (self.params[0], len(self.start.slots)) if self.start is not None else None
-        return Emitted(self.compile(text, line, zones, kept), text, list(b.slots), executable, outputs, self.branches, exits=self.exits)
+        alone = isinstance(exit_, Return) and not (replayed or self.apart or self.exits or self.branches or capture.trace.marks)
+        made = Emitted(self.compile(text, line, zones, kept), text, list(b.slots), executable, outputs, self.branches, exits=self.exits)
+        made.repeats = alone and not (capture.world.made_leaves or capture.world.own_gradients)
+        return made
 
     def gradients_of_leaves(self) -> None:
         """The `.grad` of leaves that the program has made, and that are there behind the graph."""

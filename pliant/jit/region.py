@@ -30,7 +30,7 @@ from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
-from pliant.jit import dims, modes, resume, side_exits, stance, tracers, trials
+from pliant.jit import checkpoints, dims, modes, resume, side_exits, stance, tracers, trials
 from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import LEARNED, History, Lesson, Sites, changed_arguments, lesson, pinned_numbers
 from pliant.jit.identity import WeakIdDict
@@ -127,9 +127,9 @@ class Region:
         self.context = Context(
             self.cache, self.miss, self.build, self.again, below, config.backend != "aten", backends.OWN.get(config.backend) is None
         )
-        leaves = backends.OWN.get(config.backend) is not None and config.backend != backends.REMOTE  # its graphs are left by nobody
-        self.marks = leaves
-        self.context.branches = self.sites.branches if leaves and not config.fullgraph else None
+        self.own = backends.OWN.get(config.backend) is not None and config.backend != backends.REMOTE
+        self.marks = self.own  # a remote graph is left by nobody
+        self.context.branches = self.sites.branches if self.own and not config.fullgraph else None
         self.verifier = Verifier(self, config.verify) if config.verify else None
         self.tried: weakref.WeakKeyDictionary[Any, trials.Trial] = weakref.WeakKeyDictionary()  # entry points
         _regions.add(self)
@@ -150,8 +150,7 @@ class Region:
         if found is None:
             info = resume.info_of(code)
             history = History(self.sites, info is not None and bool(info.layout.loops))
-            own = backends.OWN.get(self.config.backend) is not None and self.config.backend != backends.REMOTE
-            history.whole_loops = history.joins = own
+            history.whole_loops = history.joins = self.own
             found = self.records[code] = Record(history)
             self.codes.append(weakref.ref(code))
         return found
@@ -179,6 +178,13 @@ class Region:
     @not_for_others
     def miss(self, entry_point: Any, fn: FunctionType, args: tuple) -> tuple:
         """No entry of `fn.__code__` holds for these frame arguments: capture, compile, install. Tells the caller what to do."""
+        here = checkpoints.place() if self.own and self.verifier is None and not vm.active else None
+        if here is None:
+            return self.answer(fn, args)
+        return checkpoints.serve(here, fn, args, functools.partial(self.answer, fn, args))
+
+    def answer(self, fn: FunctionType, args: tuple) -> tuple:
+        """What a miss is answered."""
         with turns.waiting(PATIENCE_S) as mine, collection_paused():
             if not mine:
                 return EAGER
@@ -189,7 +195,7 @@ class Region:
                 return RETRY  # another thread was faster
             if is_anomaly_enabled() and is_grad_enabled():  # a region would be one node, whose inside nobody could tell
                 return EAGER
-            if self.sites.plain.leaves(code):
+            if self.sites.plain.leaves(code) and not checkpoints.awaited(code):
                 native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
                 return EAGER
             record = self.record(code)
@@ -300,6 +306,8 @@ class Region:
 
     def limit(self, code: CodeType) -> tuple:
         limit = len(native.entries(code))
+        if checkpoints.awaited(code):
+            return EAGER
         if self.config.fullgraph or stance.said_to_torch("config", "fail_on_recompile_limit_hit", False) is True:
             raise RecompileError(f"{where(code)} needs more than {limit} compiled versions")
         native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
@@ -315,7 +323,7 @@ class Region:
         if record.failures == 0:
             warnings.warn(f"pliant W{number}: {name} runs in eager PyTorch: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=3)
         record.failures += 1
-        if record.failures >= GIVE_UP:
+        if record.failures >= GIVE_UP and not checkpoints.awaited(code):
             native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
         return EAGER
 

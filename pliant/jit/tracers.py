@@ -6,8 +6,8 @@ dispatched. What pliant compiled does not dispatch them: kernels write memory th
 another is recorded by it, stand-ins and all. An entry never holds under them, for its guards compare dispatch keys and modes; this is
 what a miss asks before it captures.
 
-Hooks on saved tensors are told of each tensor that PyTorch keeps for gradients, and may change it. A compiled region keeps others. Hooks
-that a checkpoint sets count them, too: what it runs again has to keep as many, which two entries of a function need not.
+Hooks on saved tensors are told of each tensor that PyTorch keeps for gradients, and may change it. A compiled region keeps others. (Those
+that a checkpoint sets only count them, and have their own way: `jit/checkpoints.py`.)
 """
 
 from __future__ import annotations

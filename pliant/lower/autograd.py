@@ -45,6 +45,8 @@ WITHOUT_DERIVATIVE = re.compile(
     r"derivative for '([^':]+)[^']*' is not implemented|derivative for (?:aten::)?([\w:]+)[.\w]* is not implemented"
     r"|backward through (?:aten\.)?(\w[\w.]*?)(?:\.\w+)? but no autograd formula"
 )
+IN_PLACE = "inplace version of "
+"""How autograd speaks of an operator that writes, whose derivative it has only for the one that does not."""
 AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
 
@@ -88,6 +90,7 @@ class Plan:
         self.ends = ends(self.crossing)
         self.inputs = inputs
         self.outputs = outputs
+        self.assumed: list[Any] = []  # the assertions that its backward part has added
         self.slots = list({t.vid: t for t in inputs if isinstance(t, TracedTensor)}.values())
         self.slot_vids = {t.vid for t in self.slots}
         self.program = section.ops if section is not None else trace.ops[: trace.n_forward]
@@ -181,22 +184,23 @@ class Plan:
         found = self.trace.scope.asserts
         if self.section is None:
             return found
-        known, own = {id(c) for c in self.section.before}, {id(c) for c in self.section.asserts}
-        new = [c for c in found if id(c) not in known and self.section.foreign.isdisjoint([s.name for s in c.expr.symbols()])]
-        return [c for c in found if id(c) in own] + new
+        added = [c for c in self.assumed if self.section.foreign.isdisjoint([s.name for s in c.expr.symbols()])]
+        own = {id(c) for c in (*self.section.asserts, *added)}
+        return [c for c in found if id(c) in own]
 
     # the backward part --------------------------------------------------------------
     def trace_backward(self, mask: tuple[bool, ...], only: Set[int] | None = None) -> Backward:
         """Run the autograd engine on the tape of the capture, for the differentiable heads in `mask`. `only`: of the slots whose gradients
         are wanted, those (vids) for which this part is; the others get None."""
         trace = self.trace
-        start = len(trace.ops)
+        start, assumed = len(trace.ops), len(trace.scope.asserts)
         wanted = [t for t in self.wanted if only is None or t.vid in only]
         heads = [h for h, used in zip(self.differentiable, mask, strict=True) if used]
         # eager's backward usually runs outside of autocast
         with trace.recording(), trace.forgetting(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST), ending(self.crossing):
             tangents = [trace.tangent(h) for h in heads]
             grads = self.gradients(heads, [self.leaf(t) for t in wanted], tangents)
+        self.assumed += trace.scope.asserts[assumed:]
         if trace.n_forward is None:
             trace.n_forward = start
         self.refuse_writes(trace.ops[start:], tangents)
@@ -245,6 +249,8 @@ class Plan:
     def operator_named(self, said: str, end: int) -> str:
         """The operator of the forward part that autograd means by this name: of a family (`special_zeta`) it says the last part alone."""
         names = {op.target._schema.name.removeprefix("aten::") for op in self.trace.ops[:end]}
+        if said.startswith(IN_PLACE):
+            said = f"{said.removeprefix(IN_PLACE)}_"
         return said if said in names else min([n for n in names if n.endswith("_" + said)], default=said)
 
     def forward_of(self, node: Any, end: int) -> str | None:

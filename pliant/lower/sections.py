@@ -45,7 +45,6 @@ class Section:
     leaves: set[int]  # vids of leaves that it makes, or that cross, and of what comes from such alone: nobody sees their gradients
     turned: list[TracedTensor]  # among `made`: what is made a leaf of behind it (`lower/leaves.py`)
     foreign: frozenset[str]  # symbols that other sections make known
-    before: list[Any]  # all assertions of the region
     whole: bool  # whether it is the only one
 
     @property
@@ -250,8 +249,8 @@ def divided(
             for t in liveness.op_outputs(op):
                 maker.setdefault(t.vid, k)
     maker |= dict.fromkeys([t.vid for t in liveness.tensors_of(inputs)], -1)
-    before, asserts = list(trace.scope.asserts), [[] for _ in parts]
-    for c in before:
+    asserts: list[list[Any]] = [[] for _ in parts]
+    for c in trace.scope.asserts:
         at = [binder.get(s.name, -1) for s in c.expr.symbols()]
         if -1 in at:
             return []
@@ -292,7 +291,7 @@ def divided(
         if not {t.vid for t in turned} <= {t.vid for t in out}:
             return []
         results = [*out, *later_s.values()]
-        made.append(Section(parts[k], asserts[k], given, results, numbers, crossing, unseen, turned, foreign, before, len(parts) == 1))
+        made.append(Section(parts[k], asserts[k], given, results, numbers, crossing, unseen, turned, foreign, len(parts) == 1))
     return made
 
 

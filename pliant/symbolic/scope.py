@@ -109,6 +109,7 @@ class Scope:
         self.closed_to: int | None = None  # the thread that may not add guards or assertions
         self._minimal: tuple[tuple[int, int], list[SymGuard]] | None = None
         self._asserts: list[tuple] = []  # the fields of each, so that assuming costs little
+        self._asserted: list[Assert] = []  # those that somebody has asked for, who may compare them with `is`
         if Scope.born is not None:
             Scope.born(self)
 
@@ -415,7 +416,8 @@ class Scope:
     @property
     def asserts(self) -> list[Assert]:
         """The runtime assertions, in the order in which they were assumed."""
-        return [Assert(*fields) for fields in self._asserts]
+        self._asserted += [Assert(*fields) for fields in self._asserts[len(self._asserted) :]]
+        return list(self._asserted)
 
     def snapshot(self) -> tuple:
         """A token for `rollback`."""
@@ -428,7 +430,7 @@ class Scope:
             del self.events[events:]
         self._minimal = None
         self.prover.facts.undo(mark)
-        del self._guards[guards:], self._asserts[asserts:]
+        del self._guards[guards:], self._asserts[asserts:], self._asserted[asserts:]
         for name in list(self.symbols)[symbols:]:
             del self.symbols[name]
         self._forget_answers()  # some may rest on forgotten facts

@@ -88,3 +88,16 @@ def test_rollback_forgets_guards() -> None:
     assert not scope.known_true(s > 3)
     assert scope.simplify(s) is s
     assert scope.prover.facts.bounds == {} and scope.prover.facts.equal == {}
+
+
+def test_assertions_stay_the_objects_they_are() -> None:
+    scope = Scope()
+    t = scope.unbacked("u0")
+    token = scope.snapshot()
+    scope.assume(ops.le(t, 7))
+    first = scope.asserts
+    scope.assume(ops.le(t, 5))
+    assert [a is b for a, b in zip(first, scope.asserts, strict=False)] == [True] and len(scope.asserts) == 2
+    scope.rollback(token)
+    scope.assume(ops.le(t, 3))
+    assert len(scope.asserts) == 1 and scope.asserts[0] is not first[0]

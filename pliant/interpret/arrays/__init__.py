@@ -14,6 +14,7 @@
 | `shaping.py`    | shapes, joins, repetitions                                                                         |
 | `ordering.py`   | sorting, searching, sets                                                                           |
 | `linear.py`     | products                                                                                           |
+| `drawing.py`    | random numbers                                                                                     |
 | `methods.py`    | attributes and methods                                                                             |
 | `torch_side.py` | what torch's functions make of arrays and scalars                                                 |
 

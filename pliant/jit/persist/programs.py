@@ -20,7 +20,7 @@ import torch
 from pliant import native
 from pliant.codegen import aten, linked, target
 from pliant.codegen.aten import Executable
-from pliant.codegen.autograd_region import Node
+from pliant.codegen.autograd_region import Node, checkpoint_globals
 from pliant.codegen.batched_gradients import ASKED
 from pliant.codegen.double_backward import Twice
 from pliant.codegen.failures import PLACES, Place, Places, remember
@@ -220,9 +220,9 @@ def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
     parts = [(*b, *seconds_of(p, table, linker)) for b, p in zip(backwards, node.parts, strict=True)]
     later = node.later.watch, node.later.nodes, node.shared
     forward = encode_program(node.forward, table, linker, frozenset())
-    around = encode_program(node.around, table, linker, frozenset(("_apply",)))
+    around = encode_program(node.around, table, linker, frozenset(("_apply", "_on", "_kept")))
     twice = node.twice.gives, node.twice.repeated.backend
-    return node.name, forward, parts, around, refusal, recipe, twice, node.grad_on, node.heads, node.results, later
+    return node.name, forward, parts, around, refusal, recipe, twice, node.grad_on, node.heads, node.results, later, node.kept
 
 
 def seconds_of(part: Part, table: Writer, linker: Linker) -> tuple:
@@ -248,7 +248,7 @@ def decode_second(heads: tuple, data: Any, objects: list[Any], modules: list[dic
 
 
 def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Executable:
-    name, forward, parts, around, refusal, recipe, (gives, backend), grad_on, heads, results, (watch, nodes, shared) = data
+    name, forward, parts, around, refusal, recipe, (gives, backend), grad_on, heads, results, (watch, nodes, shared), kept = data
     twice = Twice(refusal, gradients.Later(recipe, objects), gives, Repeated(backend))
     first = decode_program(forward, objects, modules, {})
     made = []
@@ -260,16 +260,16 @@ def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) 
     apply = node_of(name, first.fn, made, results)
     if watch:
         apply = watching(watch, apply, lambda: node_of(name, first.fn, gradients.parts_of(twice, nodes, shared), results))
-    whole = decode_program(around, objects, modules, {"_apply": apply})
+    whole = decode_program(around, objects, modules, {"_apply": apply, **checkpoint_globals(kept, apply, first.fn)})
     later = Later(watch, nodes)
-    return Node(name, first, tuple(made), whole, twice, grad_on, heads, results, later, shared).executable()
+    return Node(name, first, tuple(made), whole, twice, grad_on, heads, results, later, shared, kept).executable()
 
 
 # -- emitted functions ------------------------------------------------------------------------------------------------------------
 def encode_emitted(emitted: Emitted, table: Writer) -> tuple:
     """The function that an entry runs; its graph is apart. Raises NotPortable."""
     run = emitted.executable.fn if emitted.executable is not None else None
-    return *encode_function(emitted.fn, run, table), emitted.source
+    return *encode_function(emitted.fn, run, table), emitted.source, emitted.repeats
 
 
 def encode_function(fn: Any, run: Any, table: Writer) -> tuple:
@@ -297,8 +297,8 @@ def encode_function(fn: Any, run: Any, table: Writer) -> tuple:
 
 
 def decode_emitted(data: tuple, objects: list[Any], executable: Executable | None, again: Any, code: types.CodeType) -> Emitted:
-    *function, source = data
-    made = Emitted(None, source, [], executable)  # type: ignore[arg-type]
+    *function, source, repeats = data
+    made = Emitted(None, source, [], executable, repeats=repeats)  # type: ignore[arg-type]
     made.fn = decode_function(tuple(function), objects, made, functools.partial(Failing, code, again))
     return made
 

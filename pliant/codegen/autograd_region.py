@@ -23,6 +23,7 @@ from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, ways_out
 from pliant.codegen.batched_gradients import ASKED
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
+from pliant.codegen.flow import passes_views
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
 from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.second_backward import SecondPart, Seconds, before_the_write
@@ -443,6 +444,7 @@ class AutogradRegion:
         checks = [c for c in self.plan.asserts() if not any(s.name in later for s in c.expr.symbols())]
         p = Program(f"{self.name}_forward", self.scope, inputs, [*values, *noted], ops, asserts=[c.expr for c in checks], closed=False)
         p = pipeline.run(p, (pipeline.DCE,))
+        seen = self.plan.trace.data_memory or not passes_views(p.steps, views.output_steps(p.steps, self.plan.heads))
         written = written_slots(p.steps, liveness.tensors_of(inputs))
         p = (self.lower or pipeline.call_aten)(p)
         plain = [i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids]
@@ -464,7 +466,7 @@ class AutogradRegion:
             lines.append("ctx.set_materialize_grads(False)")
             return [*lines, f"return {tuple_text(items[:n])}"]
 
-        return Writer(p.name, self.scope, inputs, values, p.steps, checks, leading=("ctx",), closing=closing, written=written).finish(True)
+        return Writer(p.name, self.scope, inputs, values, p.steps, checks, leading=("ctx",), closing=closing, written=written).finish(seen)
 
     # around the node ------------------------------------------------------------------
     def write_around(self, apply: Callable) -> Executable:

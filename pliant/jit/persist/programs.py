@@ -98,8 +98,8 @@ def encode_global(name: str, value: Any, table: Writer, linker: Linker) -> tuple
         return ("number",)
     if isinstance(value, torch.Tensor):
         return "tensor", *encode_tensor(value)
-    if value is aten.AUTOGRAD_AND_AUTOCAST:
-        return ("keys",)
+    if value is aten.AUTOGRAD_AND_AUTOCAST or value is aten.AUTOCAST:
+        return "keys", value is aten.AUTOCAST
     if type(value) is Branch:
         return ("uncounted",)
     if is_printed(value):
@@ -126,7 +126,9 @@ def decode_global(data: tuple, objects: list[Any], modules: list[dict[str, int]]
         return native.number
     if kind == "uncounted":
         return UNCOUNTED
-    return aten.AUTOGRAD_AND_AUTOCAST if kind == "keys" else objects[rest[0]]._op
+    if kind == "keys":
+        return aten.AUTOCAST if rest[0] else aten.AUTOGRAD_AND_AUTOCAST
+    return objects[rest[0]]._op
 
 
 def is_printed(value: Any) -> bool:

@@ -335,11 +335,11 @@ class Writer:
             place = place_of(op.site, known)
             lines.update(dict.fromkeys(range(start, stop), place) if place is not None else {})
             if effects_from == NEVER or self.bumped:
-                refuses_first = not is_kernel(op.target) and not op_info(op.target).custom and not leaves_a_part(self.ops, n)  # as ATen
-                done = stop if refuses_first else start
+                at_once = not is_kernel(op.target) and not op_info(op.target).custom  # as ATen, which counts a write when it is done
                 if effects_from == NEVER and cannot_repeat(op, memory):
-                    effects_from = done
-                writes += [(done, self.bumped[t.storage_id]) for t in written_by(op) if t.storage_id in self.bumped]
+                    effects_from = stop if at_once and not leaves_a_part(self.ops, n) else start
+                heard = [t for t in written_by(op) if t.storage_id in self.bumped and not op.unheard]
+                writes += [(stop if at_once else start, self.bumped[t.storage_id]) for t in heard]
         for i, line in enumerate(text, 1):
             place = place_of(self.check_sites.get(line.strip()), known) if self.check_sites else None
             if place is not None:

@@ -173,8 +173,8 @@ class FlowWriter:
 
 
 def passes_views(ops: list[Any], steps: dict[int, Any]) -> bool:
-    """Whether a flow among these operations is given one of the views `steps`, or gives one back. What it gives back is the very object that
-    it was given, not one made again behind the graph: autograd has to see it made, or it has no version counter in common with its base."""
+    """Whether a flow among these operations is given one of the views `steps`, or gives one back. That is the very object that it was
+    given, not one made again behind the graph: autograd has to see it made, or it has no version counter in common with its base."""
     flows = [op for op in ops if op.target in FLOWS] if not FLOWS.isdisjoint(operators(ops)) else []
     return any([gives_views(op.flow) or any([t.vid in steps for t in op_inputs(op)]) for op in flows])
 

@@ -23,11 +23,13 @@ from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, ways_out
 from pliant.codegen.batched_gradients import ASKED
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
+from pliant.codegen.failures import NEVER, Places, effects_of, remember
 from pliant.codegen.flow import passes_views
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
 from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.second_backward import SecondPart, Seconds, before_the_write
 from pliant.codegen.versions import written_slots
+from pliant.graph.growing import is_list
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled, torch
 from pliant.graph.record import Op
@@ -145,6 +147,9 @@ class AutogradRegion:
         if watch:
             apply = watching(watch, apply, functools.partial(self.build_later, forward.fn, results))
         around, heads = self.write_around(apply), self.plan.differentiable
+        noted = effects_of(forward.fn) != NEVER
+        if noted or self.plan.rebased:
+            remember(around.fn, Places({}, ENTRANCE + 1, (), ENTRANCE if noted else 0))
         later = Later(watch, tuple([(self.results_of(s.mask), self.places_of(s.slots), s.through) for s in self.traced.later if watch]))
         shared = self.shared_by_result()
         return Node(self.name, forward, parts, around, self.twice, is_grad_enabled(), len(heads), results, later, shared).executable()
@@ -447,7 +452,6 @@ class AutogradRegion:
         seen = self.plan.trace.data_memory or not passes_views(p.steps, views.output_steps(p.steps, self.plan.heads))
         written = written_slots(p.steps, liveness.tensors_of(inputs))
         p = (self.lower or pipeline.call_aten)(p)
-        plain = [i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids]
 
         def closing(w: Writer, items: list[str]) -> list[str]:
             n, m = len(self.plan.heads) + len(self.plan.exports), len(self.plan.heads) + len(self.plan.exports) + len(self.full.reads)
@@ -459,6 +463,7 @@ class AutogradRegion:
                 lines.append(f"ctx.save_for_backward({', '.join(items[n:m])})")
             if self.full.symbols:
                 lines.append(f"ctx.sizes = {tuple_text(items[m:])}")
+            plain = [i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids and not is_list(h)]
             if plain:
                 lines.append(f"ctx.mark_non_differentiable({', '.join(items[i] for i in plain)})")
             if len(self.shared) > 1:
@@ -491,6 +496,10 @@ class AutogradRegion:
 
         plan = self.plan
         return Writer(self.name, self.scope, plan.inputs, plan.outputs, [], [], preamble=preamble, replay=plan.replay).finish(False)
+
+
+ENTRANCE = 2
+"""The line of what is around a node that calls it."""
 
 
 def restride(x: torch.Tensor, sizes: tuple, strides: tuple) -> torch.Tensor:

@@ -198,16 +198,16 @@ def encode_program(made: Executable, table: Writer, linker: Linker, given: froze
     places = PLACES[fn.__code__.co_filename]
     unique = {p: i for i, p in enumerate(dict.fromkeys(places.lines.values()))}
     lines = {line: unique[p] for line, p in places.lines.items()}
-    where = ([(p.calls, p.handled) for p in unique], lines, places.effects_from, places.writes)
+    where = ([(p.calls, p.handled) for p in unique], lines, places.effects_from, places.writes, places.entrance)
     return fn.__name__, marshal.dumps(fn.__code__), made.source, made.n_ops, names, where
 
 
 def decode_program(data: tuple, objects: list[Any], modules: list[dict[str, int]], given: dict[str, Any]) -> Executable:
-    name, code, source, n_ops, names, (unique, lines, effects_from, writes) = data
+    name, code, source, n_ops, names, (unique, lines, *rest) = data
     namespace = {k: decode_global(v, objects, modules) for k, v in names.items()} | given
     fn = aten.loaded_text(source, name, marshal.loads(code), namespace)
     places = [Place(calls, handled) for calls, handled in unique]
-    remember(fn, Places({line: places[i] for line, i in lines.items()}, effects_from, writes))
+    remember(fn, Places({line: places[i] for line, i in lines.items()}, *rest))
     return Executable(fn, source, n_ops, namespace)
 
 

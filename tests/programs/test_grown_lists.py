@@ -558,7 +558,7 @@ def with_statistics(fn: Any, x: torch.Tensor) -> list:
     mean, scale = torch.tensor(0.5), torch.tensor(2.0, requires_grad=True)
     y, parts = fn(mean, scale, x)
     y.sum().backward()
-    return [*y.tolist(), *parts.tolist(), mean.item(), mean._version, scale.grad.item()]
+    return [*y.tolist(), *parts.reshape(-1).tolist(), mean.item(), mean._version, scale.grad.item()]
 
 
 @pytest.mark.parametrize("backend", ["aten", "native"])

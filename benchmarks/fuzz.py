@@ -41,11 +41,11 @@ from pliant.errors import PliantError
 from pliant.jit import branches
 from tests import helpers
 from tests.differential import tensors
-from tests.differential.generate import seeded
+from tests.differential.generate import STATES, seeded
 from tests.helpers import Mismatch, Observed, check_world
 
 THEMES = {"pure": 3, "mixed": 3, "foreign": 4, "breaks": 1, "grad": 1, "exits": 2, "python": 6}  # of twenty programs
-OTHERS = {"tensors": 1, "leaves": 1, "history": 1, "users": 1, "training": 1, "loops": 1, "reports": 1}
+OTHERS = {"tensors": 1, "leaves": 1, "history": 1, "users": 1, "training": 1, "loops": 1, "reports": 1} | dict.fromkeys(STATES, 1)
 """By name alone: the numbers above keep their programs."""
 CHUNK = 600
 EAGER_S, WHOLE_S = 2.0, 60.0  # processor time of one call in eager; time of everything

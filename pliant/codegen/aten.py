@@ -33,7 +33,7 @@ from pliant import native, turns
 from pliant.codegen import fastops, first_check, layouts
 from pliant.codegen.effects import cannot_repeat, draws, is_kernel, written_by
 from pliant.codegen.failures import DRAWN, KEPT, NEVER, Place, Places, drawn_from, place_of, remember, states
-from pliant.codegen.flow import FlowWriter, gives_views
+from pliant.codegen.flow import FlowWriter, passes_views
 from pliant.codegen.versions import counted, of_results, written_slots
 from pliant.errors import InternalError
 from pliant.graph import custom_ops, growing
@@ -100,10 +100,7 @@ def build(
     exits, ops = ways_out(trace, ops, slots, name)
     checks = list(trace.scope.asserts if asserts is None else asserts)
     steps = views.output_steps(ops, flat)
-    flows = [op for op in ops if op.target in FLOWS] if not FLOWS.isdisjoint(liveness.operators(ops)) else []
-    if guard is None and any([t.vid in steps for op in flows for t in liveness.op_inputs(op)]):
-        guard = False  # a view that it gives back is the very object that it was given: there may not be another one for autograd
-    if guard is None and any([gives_views(op.flow) for op in flows]):
+    if guard is None and passes_views(ops, steps):
         guard = False
     if guard is False and trace.data_memory:
         raise Reconsider(name, "writes through .data, which autograd is not to count, beside views that it is to see made", DATA)
@@ -172,12 +169,13 @@ def stopped(t: TracedTensor, steps: dict[int, views.ViewStep], slots: dict[int, 
 
 
 def torch_state_guard(n_ops: int, force: bool | None) -> tuple[str, dict[str, Any]] | None:
-    """The context that a graph runs in: no autograd keys, and no autocast (captured operators are already cast)."""
+    """The context that a graph runs in: no autograd keys (but for `force` False), and no autocast (captured operators are already cast)."""
     autocast = torch.is_autocast_enabled("cpu") or (torch.cuda.is_available() and torch.is_autocast_enabled("cuda"))
+    if autocast and (force or n_ops):
+        keys = AUTOCAST if force is False else AUTOGRAD_AND_AUTOCAST
+        return "_without(_keys)", {"_without": torch._C._ExcludeDispatchKeyGuard, "_keys": keys}
     if force is False:
         return None
-    if autocast and (force or n_ops):
-        return "_without(_keys)", {"_without": torch._C._ExcludeDispatchKeyGuard, "_keys": AUTOGRAD_AND_AUTOCAST}
     if force or n_ops >= GUARD_PAYS:
         return "_below()", {"_below": torch._C._AutoDispatchBelowADInplaceOrView}
     return None
@@ -191,9 +189,8 @@ def keyset(*names: str) -> Any:
     return keys
 
 
-AUTOGRAD_AND_AUTOCAST = keyset(
-    "AutogradFunctionality", "AutogradOther", "AutogradNestedTensor", "ADInplaceOrView", "AutocastCPU", "AutocastCUDA"
-)
+AUTOCAST = keyset("AutocastCPU", "AutocastCUDA")
+AUTOGRAD_AND_AUTOCAST = AUTOCAST | keyset("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor", "ADInplaceOrView")
 
 
 @dataclass(slots=True)
@@ -281,13 +278,14 @@ class Writer:
         if guard is None and any(op.target is BATCH_NORM for op in self.ops):
             guard = True  # nor does batch normalization, as the program calls it
         context = torch_state_guard(sum(1 for step in steps[1:] if step.lines and step.dispatches), guard)
-        if context is not None and self.written:
+        hidden = context is not None and guard is not False  # from autograd
+        if hidden and self.written:
             self.bumped = {t.storage_id: self.names[t.vid] for t in self.written}
             self.globals["_bump"] = torch._C._increment_version
             steps.append(Step([f"_bump({tuple_text([self.names[t.vid] for t in self.written])})"], outside=True))
         for op in self.replay:
             made = [t.vid for t in op.outs if isinstance(t, TracedTensor) and t.vid in self.names]
-            if made and context is None:
+            if made and not hidden:
                 continue
             for vid in made:  # below autograd, for what reads it there: to autograd that one is no view
                 del self.names[vid]
@@ -337,11 +335,11 @@ class Writer:
             place = place_of(op.site, known)
             lines.update(dict.fromkeys(range(start, stop), place) if place is not None else {})
             if effects_from == NEVER or self.bumped:
-                refuses_first = not is_kernel(op.target) and not op_info(op.target).custom and not leaves_a_part(self.ops, n)  # as ATen
-                done = stop if refuses_first else start
+                at_once = not is_kernel(op.target) and not op_info(op.target).custom  # as ATen, which counts a write when it is done
                 if effects_from == NEVER and cannot_repeat(op, memory):
-                    effects_from = done
-                writes += [(done, self.bumped[t.storage_id]) for t in written_by(op) if t.storage_id in self.bumped]
+                    effects_from = stop if at_once and not leaves_a_part(self.ops, n) else start
+                heard = [t for t in written_by(op) if t.storage_id in self.bumped and not op.unheard]
+                writes += [(stop if at_once else start, self.bumped[t.storage_id]) for t in heard]
         for i, line in enumerate(text, 1):
             place = place_of(self.check_sites.get(line.strip()), known) if self.check_sites else None
             if place is not None:

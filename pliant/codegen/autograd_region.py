@@ -24,10 +24,13 @@ from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text,
 from pliant.codegen.batched_gradients import ASKED
 from pliant.codegen.checkpointed import ON, draws, entered, why_not
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
+from pliant.codegen.failures import NEVER, Places, effects_of, remember
+from pliant.codegen.flow import passes_views
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
 from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.second_backward import SecondPart, Seconds, before_the_write
 from pliant.codegen.versions import written_slots
+from pliant.graph.growing import is_list
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled, torch
 from pliant.graph.record import Op
@@ -149,6 +152,9 @@ class AutogradRegion:
         kept = None if why_not(self.plan) else (plain, draws(self.plan))
         known = checkpoint_globals(kept, apply, forward.fn) if any(self.shared) else {}
         around, heads = self.write_around({"_apply": apply, **known}), self.plan.differentiable
+        noted = effects_of(forward.fn) != NEVER
+        if noted or self.plan.rebased:
+            remember(around.fn, Places({}, ENTRANCE + 1, (), ENTRANCE if noted else 0))
         later = Later(watch, tuple([(self.results_of(s.mask), self.places_of(s.slots), s.through) for s in self.traced.later if watch]))
         shared = self.shared_by_result()
         return Node(self.name, forward, parts, around, self.twice, is_grad_enabled(), len(heads), results, later, shared, kept).executable()
@@ -448,9 +454,9 @@ class AutogradRegion:
         checks = [c for c in self.plan.asserts() if not any(s.name in later for s in c.expr.symbols())]
         p = Program(f"{self.name}_forward", self.scope, inputs, [*values, *noted], ops, asserts=[c.expr for c in checks], closed=False)
         p = pipeline.run(p, (pipeline.DCE,))
+        seen = self.plan.trace.data_memory or not passes_views(p.steps, views.output_steps(p.steps, self.plan.heads))
         written = written_slots(p.steps, liveness.tensors_of(inputs))
         p = (self.lower or pipeline.call_aten)(p)
-        plain = [i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids]
 
         def closing(w: Writer, items: list[str]) -> list[str]:
             n, m = len(self.plan.heads) + len(self.plan.exports), len(self.plan.heads) + len(self.plan.exports) + len(self.full.reads)
@@ -462,6 +468,7 @@ class AutogradRegion:
                 lines.append(f"ctx.save_for_backward({', '.join(items[n:m])})")
             if self.full.symbols:
                 lines.append(f"ctx.sizes = {tuple_text(items[m:])}")
+            plain = [i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids and not is_list(h)]
             if plain:
                 lines.append(f"ctx.mark_non_differentiable({', '.join(items[i] for i in plain)})")
             if len(self.shared) > 1:
@@ -469,7 +476,7 @@ class AutogradRegion:
             lines.append("ctx.set_materialize_grads(False)")
             return [*lines, f"return {tuple_text(items[:n])}"]
 
-        return Writer(p.name, self.scope, inputs, values, p.steps, checks, leading=("ctx",), closing=closing, written=written).finish(True)
+        return Writer(p.name, self.scope, inputs, values, p.steps, checks, leading=("ctx",), closing=closing, written=written).finish(seen)
 
     # around the node ------------------------------------------------------------------
     def write_around(self, known: dict[str, Any]) -> Executable:
@@ -495,6 +502,10 @@ class AutogradRegion:
 
         plan = self.plan
         return Writer(self.name, self.scope, plan.inputs, plan.outputs, [], [], preamble=preamble, replay=plan.replay).finish(False)
+
+
+ENTRANCE = 2
+"""The line of what is around a node that calls it."""
 
 
 def checkpoint_globals(kept: tuple[tuple[int, ...], bool] | None, apply: Callable, forward: Callable) -> dict[str, Any]:

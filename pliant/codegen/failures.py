@@ -58,11 +58,13 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Places:
     """Of one generated program: the place of each line, the first line that does what running again would do twice, and which variables
-    have been written to from which line on, where the program bumps their versions at its end."""
+    have been written to from which line on, where the program bumps their versions at its end. `entrance`: the line that gives PyTorch a
+    program to call which may do such things; that program tells where it was when it raised, and if it had returned, all is done."""
 
     lines: dict[int, Place]
     effects_from: int = NEVER
     writes: tuple[tuple[int, str], ...] = ()
+    entrance: int = 0
 
 
 PLACES: dict[str, Places] = {}  # by the file name of the generated program
@@ -73,6 +75,11 @@ def remember(fn: Any, places: Places) -> None:
     filename = fn.__code__.co_filename
     PLACES[filename] = places
     weakref.finalize(fn, PLACES.pop, filename, None)
+
+
+def effects_of(fn: Any) -> int:
+    """The first line of a generated function that does what running again would do twice."""
+    return PLACES[fn.__code__.co_filename].effects_from
 
 
 def place_of(site: Any, known: dict[int, Place]) -> Place | None:
@@ -91,17 +98,19 @@ def place_of(site: Any, known: dict[int, Place]) -> Place | None:
 def where(e: BaseException) -> tuple[Place | None, bool, TracebackType | None]:
     """(the user's place, whether nothing had been done by then, the entries below the generated program)."""
     place, clean, below, known = None, True, None, False
+    entering = False
     tb = e.__traceback__
     while tb is not None:
         found = PLACES.get(tb.tb_frame.f_code.co_filename)
         if found is not None:
             known = True
             clean = clean and tb.tb_lineno < found.effects_from
+            entering = tb.tb_lineno == found.entrance
             at = found.lines.get(tb.tb_lineno)
             if at is not None:
                 place, below = at, tb.tb_next
         tb = tb.tb_next
-    return place, clean and known, below
+    return place, clean and known and not entering, below
 
 
 def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> tuple[int, tuple] | None:

@@ -22,11 +22,12 @@ import torch
 
 from pliant import native
 from pliant.errors import InternalError
-from pliant.graph.control_flow import Block, Branch, Flow, FlowOp, Leave, captures, needs, number_of, outputs_of, sizes_of_params
+from pliant.graph.control_flow import FLOWS, Block, Branch, Flow, FlowOp, Leave, captures, needs, number_of, outputs_of, sizes_of_params
 from pliant.graph.growing import is_list, read_length
 from pliant.graph.originals import math
 from pliant.graph.traced import TracedTensor, leaves, tensors_of
 from pliant.lower import views
+from pliant.lower.liveness import op_inputs, operators
 from pliant.lower.restriding import as_views
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr
@@ -171,6 +172,13 @@ class FlowWriter:
         raise InternalError(f"{self.name}: a {type(v).__name__} leaves a block")
 
 
+def passes_views(ops: list[Any], steps: dict[int, Any]) -> bool:
+    """Whether a flow among these operations is given one of the views `steps`, or gives one back. That is the very object that it was
+    given, not one made again behind the graph: autograd has to see it made, or it has no version counter in common with its base."""
+    flows = [op for op in ops if op.target in FLOWS] if not FLOWS.isdisjoint(operators(ops)) else []
+    return any([gives_views(op.flow) or any([t.vid in steps for t in op_inputs(op)]) for op in flows])
+
+
 def gives_views(flow: Flow) -> bool:
     """Whether something that it gives back, or carries, is a view of what it was given: autograd is to know that."""
     out = tensors_of([b.end.values for b in flow.blocks() if isinstance(b.end, Leave)])
@@ -191,4 +199,4 @@ def indented(lines: Iterable[str]) -> list[str]:
     return [PAD + line for line in lines]
 
 
-__all__ = ["FlowWriter", "gives_views"]
+__all__ = ["FlowWriter", "passes_views"]

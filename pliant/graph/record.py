@@ -49,6 +49,7 @@ class Op:
     binds: list[Bind] = field(default_factory=list)
     grad: bool = True  # the grad mode it was recorded in
     again: bool = False  # from a checkpointed function: compute it again for the backward part
+    unheard: bool = False  # it writes through `.data`: versions do not tell
     before: tuple | None = None  # sizes, strides and offset that its operand had, where it changes them in place
     reads: tuple | None = field(default=None, init=False, compare=False)  # the traced tensors among the arguments, once asked for,
     numbers: tuple = field(default=(), init=False, compare=False)  # and the expressions of the symbolic numbers there

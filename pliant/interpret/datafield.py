@@ -51,6 +51,7 @@ def follow(ops: list) -> None:
                 if vm.exploring or vm.world.in_transform or any([o.target in FLOWS for o in trace.ops]):
                     raise Restart(RESTART, 0, "PL0012", "a write through .data")
                 trace.data_memory.add(v.storage_id)
+                op.unheard = True
         base = next((v for v in named.values() if id(v) in views), None)
         if base is not None:
             views.update((id(o), o) for o in op.outs if getattr(o, "storage_id", None) == base.storage_id)

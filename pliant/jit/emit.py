@@ -52,7 +52,7 @@ from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
 from pliant.jit.unwinding import forgetting
 from pliant.lower import liveness
-from pliant.lower.sections import functions_under, leaves_of_functions
+from pliant.lower.sections import functions_under, history_of, leaves_of_functions
 
 _serial = itertools.count()
 PAD = "    "
@@ -342,7 +342,7 @@ class Emitter:
 
     def python_behind(self, outputs: list[Any]) -> bool:
         """Whether a backward part may call code of the program's, a hook or an `autograd.Function`: nobody knows yet what that reads."""
-        heads = [t.grad_fn for t in liveness.tensors_of(outputs) if t.requires_grad]
+        heads = [history_of(t) for t in liveness.tensors_of(outputs) if t.requires_grad]
         if self.capture.trace.hooked or not heads:
             return bool(heads)
         return bool(functions_under(heads))

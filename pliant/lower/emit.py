@@ -36,6 +36,11 @@ def label(items: list[Instruction]) -> str:
     return f"{shown[0]} ({shown[1]})" if lines else shown[0]
 
 
+def unheard(ops: list[Any]) -> bool:
+    """Whether what these operations write they write through `.data`, all of it."""
+    return {op.unheard for op in ops if liveness.written(op)} == {True}
+
+
 class Emitter:
     """Prints one program at level "runs" as one at level "calls"."""
 
@@ -121,7 +126,7 @@ class Emitter:
         written = [t for t, b in zip(launch.buffers, launch.kernel.buffers, strict=True) if b.written]
         made = {launch.buffers[i].vid for i in launch.made}
         checks = rechecks(ops, self.aliases, [t for t in launch.buffers if t.vid not in made], [])
-        lines.append(Op(KernelCall(launch, checks), (*launch.buffers, *launch.sizes), {}, written, "flat", site, -1))
+        lines.append(Op(KernelCall(launch, checks), (*launch.buffers, *launch.sizes), {}, written, "flat", site, -1, unheard=unheard(ops)))
         return lines
 
     def segmented(self, segment: Segment, items: list[Instruction]) -> list[Op]:
@@ -140,7 +145,7 @@ class Emitter:
         outs = [t for t in segment.outer if t.vid in written]
         lines += marks  # what they hold has memory by now, and is written before the segment may raise
         checks = rechecks(ops, self.aliases, [t for t in segment.outer if t.vid not in fresh], list(segment.taken.values()))
-        lines.append(Op(SegmentCall(segment, checks), (*segment.outer, *segment.leaves), {}, outs, "flat", site, -1))
+        lines.append(Op(SegmentCall(segment, checks), (*segment.outer, *segment.leaves), {}, outs, "flat", site, -1, unheard=unheard(ops)))
         return lines
 
 

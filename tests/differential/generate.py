@@ -15,11 +15,12 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from tests.differential import grammar_loops, grammar_python, grammar_users, prelude
+from tests.differential import grammar_loops, grammar_memory, grammar_python, grammar_states, grammar_users, prelude
 from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.helpers import Call, Observed
 
-DIFFERENTIATED = ("grad", "history", "training")
+STATES = grammar_states.THEMES | grammar_memory.THEMES
+DIFFERENTIATED = ("grad", "history", "training", "names")
 USERS = ("users", "training", "loops", "reports")
 LOOPS = {
     "loops": (grammar_loops.LOOP_EXPRESSIONS, grammar_loops.LOOP_STATEMENTS),
@@ -102,7 +103,10 @@ class Writer:
             self.statements = self.statements + grammar_users.STATEMENTS * (1 if theme in LOOPS else 3)
         if theme in LOOPS:
             self.statements = self.statements + LOOPS[theme][1] * 6
-        left_out = {c for c, out in (("#", not self.breaks), ("@", theme != "foreign"), ("!", theme not in ("exits", "leaves"))) if out}
+        if theme in STATES:
+            self.statements = self.statements + STATES[theme].statements * 6
+        kept = {"#": self.breaks, "@": theme in ("foreign", "arrays"), "!": theme in ("exits", "leaves")}
+        left_out = {c for c, on in kept.items() if not on}
         self.expressions = {k: [r.lstrip("#@!") for r in rows if r[0] not in left_out] for k, rows in EXPRESSIONS.items()}
         if theme == "python":
             self.expressions = {k: rows + grammar_python.EXPRESSIONS.get(k, []) * 2 for k, rows in self.expressions.items()}
@@ -110,13 +114,15 @@ class Writer:
             self.expressions = {k: rows + grammar_users.EXPRESSIONS.get(k, []) * 2 for k, rows in self.expressions.items()}
         if theme in LOOPS:
             self.expressions = {k: rows + LOOPS[theme][0].get(k, []) * 3 for k, rows in self.expressions.items()}
+        if theme in STATES:
+            self.expressions = {k: rows + STATES[theme].expressions.get(k, []) * 3 for k, rows in self.expressions.items()}
         self.budget = size
         self.level = 0
         self.comprehensions = 0
         self.pending: list[tuple[str, Variable]] = []
         self.inner_result = "t"
         self.names = itertools.count()
-        there = INITIAL | (FOREIGN if theme == "foreign" else NUMBERS if theme in USERS else {})
+        there = INITIAL | (FOREIGN if theme == "foreign" else NUMBERS if theme in USERS else {"vec": "V"} if theme == "arrays" else {})
         self.scopes: list[list[Variable]] = [[Variable(n, k, -1 if n.isupper() else 0) for n, k in there.items()]]
         self.ret = "(<T>, <P>, <O>)"
 
@@ -258,6 +264,7 @@ class Program:
     python: bool = False  # it needs the classes of `grammar_python`, too
     users: bool = False  # it needs the module, optimizers and settings of `grammar_users`
     loops: bool = False  # and what `grammar_loops` has
+    state: str | None = None  # the theme of `grammar_states` or `grammar_memory` whose world it lives in
 
     def __repr__(self) -> str:
         return "\n".join(["", *(f"# {s}" for s in self.sizes), *(["# differentiated"] if self.grad else []), self.source])
@@ -279,11 +286,14 @@ class Program:
             exec(USERS_CODE, space)
         if self.loops:
             exec(LOOPS_CODE, space)
+        if self.state is not None:
+            exec(STATES_CODE[self.state], space)
         exec(compiled_source(self.source), space)
         space["BOX"] = space["Child"](torch.zeros(1), 0)
 
         def seen() -> list:
-            names = ("SEEN", "TABLE", "COUNT", "BOX", "UNIT", "memo", *grammar_users.NAMES, *grammar_loops.NAMES)
+            own = STATES[self.state].names if self.state is not None else ()
+            names = ("SEEN", "TABLE", "COUNT", "BOX", "UNIT", "memo", *grammar_users.NAMES, *grammar_loops.NAMES, *own)
             return [space[k] for k in names if k in space] + [space["Box"].made]
 
         return space["fn"], Observed(seen, space)
@@ -303,7 +313,8 @@ class Program:
             settings = world.space["SETTINGS"]
             settings.rate, settings.limit, world.space["NET"].training = s.n / 8, s.rows * 2, s.flag
             world.space["RAGGED"][:] = [(torch.arange(i * s.n % 4, dtype=torch.float32) - 1) / 2 for i in range(s.items + 1)]
-
+        if self.state is not None and "between" in world.space:
+            world.space["between"](i, s.n)
 
 
 def fixed(text: str, name: str) -> CodeType:
@@ -315,6 +326,7 @@ PRELUDE_CODE = fixed(prelude.PRELUDE, "<prelude>")
 PYTHON_CODE = fixed(grammar_python.PRELUDE, "<prelude of python>")
 USERS_CODE = fixed(grammar_users.PRELUDE, "<prelude of users>")
 LOOPS_CODE = fixed(grammar_loops.PRELUDE, "<prelude of loops>")
+STATES_CODE = {name: fixed(theme.prelude, f"<prelude of {name}>") for name, theme in STATES.items()}
 
 
 def compiled_source(source: str) -> Any:
@@ -370,13 +382,13 @@ def programs(draw: Callable, theme: str = "mixed") -> Program:
     `exits` branches on data at every turn, `leaves` has more writes, prints, random numbers and generators around them; `history` has
     gradients of gradients, hooks and writes among what is differentiated; `users` and `training` (differentiated too) have modules with
     state, optimizers, settings that change and ragged sizes, 0 among them; `loops` has training loops of all kinds and `reports` what is
-    made of results: records, dicts, texts; `foreign` has NumPy's values, objects with protocols of their
-    own, and a world that changes."""
+    made of results: records, dicts, texts; those of `STATES` are told of where their grammar is; `foreign` has NumPy's values, objects with
+    protocols of their own, and a world that changes."""
     source = Writer(Drawn(draw), theme, size=SIZE).program()
     alias = st.integers(0, 2 if theme in DIFFERENTIATED else 3)
     rows, cols = map(st.sampled_from, RAGGED if theme in USERS else SIZES)
     sizes = st.builds(Sizes, rows, cols, st.integers(0, 7), st.booleans(), st.integers(1, 3), alias)
-    how = (theme in DIFFERENTIATED, theme == "python", theme in USERS, theme in LOOPS)
+    how = (theme in DIFFERENTIATED, theme == "python", theme in USERS, theme in LOOPS, theme if theme in STATES else None)
     return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), *how)
 
 
@@ -390,5 +402,5 @@ def seeded(theme: str, seed: int) -> Program:
         rows, cols = map(pick.one, RAGGED if theme in USERS else SIZES)
         return Sizes(rows, cols, pick.number(0, 7), bool(pick.number(0, 1)), pick.number(1, 3), pick.number(0, last))
 
-    how = (theme in DIFFERENTIATED, theme == "python", theme in USERS, theme in LOOPS)
+    how = (theme in DIFFERENTIATED, theme == "python", theme in USERS, theme in LOOPS, theme if theme in STATES else None)
     return Program(source, [one() for _ in range(pick.number(3, 4))], *how)

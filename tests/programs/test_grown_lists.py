@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import pliant
-from tests.helpers import check
+from pliant.codegen import autograd_region
+from tests.helpers import check, compiled
 
 X = [(torch.linspace(0.2, 1.5, n),) for n in (5, 8, 3, 9)]
 
@@ -541,3 +542,35 @@ def a_view_of_what_it_was_given(x: Any) -> Any:
 
 def test_a_view_that_a_loop_gives_back_is_known_to_autograd() -> None:
     check(a_view_of_what_it_was_given, *[(x.clone(),) for (x,) in X])
+
+
+def beside_gradients(mean: Any, scale: Any, x: Any) -> Any:
+    with torch.no_grad():
+        mean.lerp_(x.mean(), 0.1)
+    y = (x - mean) * scale
+    parts = []
+    for _ in range(len(y[x > 0.6]) % 5):
+        parts.append(torch.arange(x.shape[0]))
+    return y, torch.cat(parts) if parts else mean.clone()
+
+
+def with_statistics(fn: Any, x: torch.Tensor) -> list:
+    mean, scale = torch.tensor(0.5), torch.tensor(2.0, requires_grad=True)
+    y, parts = fn(mean, scale, x)
+    y.sum().backward()
+    return [*y.tolist(), *parts.reshape(-1).tolist(), mean.item(), mean._version, scale.grad.item()]
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+def test_a_list_that_grows_beside_gradients_and_a_write(backend: str) -> None:
+    c = compiled(beside_gradients, backend=backend)
+    for (x,) in X:
+        assert with_statistics(c, x) == pytest.approx(with_statistics(beside_gradients, x))
+
+
+def test_what_pytorch_raises_behind_a_node_that_has_written_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autograd_region, "is_list", lambda t: False)  # PyTorch refuses the list, and the node's forward part has run
+    mean, scale = torch.tensor(0.5), torch.tensor(2.0, requires_grad=True)
+    with pytest.raises(RuntimeError, match="mark_non_differentiable"):
+        compiled(beside_gradients, backend="aten")(mean, scale, X[0][0])
+    assert mean._version == 1  # it is not done twice

@@ -552,3 +552,46 @@ def test_a_number_of_numpy_that_one_side_makes_a_tensor_of(k):
     """What the side has made is not there behind it."""
     for x in (HOT, COLD, HOT * 0.04, COLD * 2):
         check(number_as_a_tensor, (x, k), (x, k + k if k is not np.True_ else np.False_), must_compile=False)
+
+
+def lowest(buffer, x, scale):
+    best = buffer.detach()
+    if x.mean() < 0:
+        best = x.norm().detach()
+    loss = (x * scale).sum()
+    buffer.copy_(x.sum())
+    return best, loss
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("backend", ["aten", "native"])
+def test_a_view_that_a_side_leaves_alone_has_the_version_of_its_base(gradients, backend) -> None:
+    c = compiled(lowest, backend=backend)
+    for x in [HOT, COLD, HOT * 3, COLD / 7]:
+        told = []
+        for fn in (lowest, c):
+            buffer, scale = torch.tensor(1.0), torch.tensor(2.0, requires_grad=gradients)
+            with torch.set_grad_enabled(gradients):
+                best, _ = fn(buffer, x, scale)
+            told.append((buffer._version, best._version, best.data_ptr() == buffer.data_ptr(), best.item()))
+        assert told[0] == pytest.approx(told[1])
+
+
+def in_full_precision(buffer, x, w):
+    best = buffer.detach()
+    if x.mean() < 0:
+        best = x.norm().detach()
+    with torch.autocast("cpu", enabled=False):
+        y = x @ w
+    return best, y, x @ w
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("backend", ["aten", "native"])
+def test_operations_beside_such_a_view_are_cast_as_they_were_captured(gradients, backend) -> None:
+    c, w = compiled(in_full_precision, backend=backend), torch.full((4, 2), 0.3, requires_grad=gradients)
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.set_grad_enabled(gradients):
+        for x in (HOT, COLD, HOT * 3):
+            want, got = (fn(torch.tensor(1.0), x, w) for fn in (in_full_precision, c))
+            assert [v.dtype for v in got] == [v.dtype for v in want] == [torch.float32, torch.float32, torch.bfloat16]
+            torch.testing.assert_close(got, want)

@@ -499,3 +499,36 @@ def test_managers_that_are_known():
                 except IndexError:
                     found.append(("IndexError", x.tolist()))
             assert found[0] == found[1]
+
+
+def silently(x, i):
+    x.data.add_(1)
+    x[:1].data.mul_(2)
+    return x.index_add_(0, i, x[:1] * 1)
+
+
+def by_turns(x, i):
+    x.data.add_(1)
+    x.mul_(2)
+    x.data.mul_(2)
+    return x.index_add_(0, i, x[:1] * 1)
+
+
+def overlapping(x, i):
+    x.data.add_(i[0])
+    x.mul_(3)
+    return x[1:].copy_(x.view(-1)[1:10].view(3, 3))
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("fn", [silently, overlapping, by_turns])
+def test_versions_behind_an_error_are_those_of_what_was_written_by_then(fn, backend):
+    run = compiled(fn, backend=backend)
+    for i in (0, 9, 1, 7):
+        found = []
+        for f in (fn, run):
+            x = torch.ones(4, 3)
+            with contextlib.suppress(IndexError, RuntimeError):
+                f(x, torch.tensor([i]))
+            found.append((x._version, x.tolist()))
+        assert found[0] == found[1]

@@ -539,3 +539,14 @@ def test_masks_that_only_the_backward_part_looks_through(fn):
     sizes = ((8, 4), (5, 4), (2, 3), (1, 4), (0, 4))
     given = [(torch.randn(*s).requires_grad_(), torch.randn(()).requires_grad_()) for s in sizes]
     check(fn, *given, grad=True, between=False, breaks=0, options={"fullgraph": True})
+
+
+def beside_its_base(x, n):
+    whole = x * 1
+    part, turned = whole[1:], whole.t()
+    whole.mul_(2)
+    return whole, part, turned, n + 1
+
+
+def test_a_view_of_what_was_written_since_beside_a_number_that_no_operation_reads():
+    check(beside_its_base, *[(torch.ones(k, 3, requires_grad=True), k) for k in (2, 3, 5)], grad=True, between=False)

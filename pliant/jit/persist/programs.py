@@ -98,8 +98,8 @@ def encode_global(name: str, value: Any, table: Writer, linker: Linker) -> tuple
         return ("number",)
     if isinstance(value, torch.Tensor):
         return "tensor", *encode_tensor(value)
-    if value is aten.AUTOGRAD_AND_AUTOCAST:
-        return ("keys",)
+    if value is aten.AUTOGRAD_AND_AUTOCAST or value is aten.AUTOCAST:
+        return "keys", value is aten.AUTOCAST
     if type(value) is Branch:
         return ("uncounted",)
     if is_printed(value):
@@ -126,7 +126,9 @@ def decode_global(data: tuple, objects: list[Any], modules: list[dict[str, int]]
         return native.number
     if kind == "uncounted":
         return UNCOUNTED
-    return aten.AUTOGRAD_AND_AUTOCAST if kind == "keys" else objects[rest[0]]._op
+    if kind == "keys":
+        return aten.AUTOCAST if rest[0] else aten.AUTOGRAD_AND_AUTOCAST
+    return objects[rest[0]]._op
 
 
 def is_printed(value: Any) -> bool:
@@ -196,16 +198,16 @@ def encode_program(made: Executable, table: Writer, linker: Linker, given: froze
     places = PLACES[fn.__code__.co_filename]
     unique = {p: i for i, p in enumerate(dict.fromkeys(places.lines.values()))}
     lines = {line: unique[p] for line, p in places.lines.items()}
-    where = ([(p.calls, p.handled) for p in unique], lines, places.effects_from, places.writes)
+    where = ([(p.calls, p.handled) for p in unique], lines, places.effects_from, places.writes, places.entrance)
     return fn.__name__, marshal.dumps(fn.__code__), made.source, made.n_ops, names, where
 
 
 def decode_program(data: tuple, objects: list[Any], modules: list[dict[str, int]], given: dict[str, Any]) -> Executable:
-    name, code, source, n_ops, names, (unique, lines, effects_from, writes) = data
+    name, code, source, n_ops, names, (unique, lines, *rest) = data
     namespace = {k: decode_global(v, objects, modules) for k, v in names.items()} | given
     fn = aten.loaded_text(source, name, marshal.loads(code), namespace)
     places = [Place(calls, handled) for calls, handled in unique]
-    remember(fn, Places({line: places[i] for line, i in lines.items()}, effects_from, writes))
+    remember(fn, Places({line: places[i] for line, i in lines.items()}, *rest))
     return Executable(fn, source, n_ops, namespace)
 
 

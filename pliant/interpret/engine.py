@@ -40,6 +40,7 @@ from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import (  # noqa: F401  (they register themselves)
     callbacks,
+    checkpoints,
     checks,
     classes,
     comparisons,

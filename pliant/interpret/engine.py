@@ -209,6 +209,7 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
                 out = fn(*args, **kwargs) if way is None else way(fn, args, kwargs)
             for op in trace.ops[n:]:
                 implemented.refuse(op)
+            casts.refuse(trace.ops, n)
             rec.out, rec.vids = out, (first_vid, trace.next_vid)
     except Exception as e:
         out = rec.out = run_otherwise(rec, n, guesses, e)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.helpers import compiled
+from tests.helpers import compiled, pliant
 
 
 def in_steps(cell, x):
@@ -67,3 +67,54 @@ def test_casts_of_a_side_of_a_branch():
         x = torch.rand(3, 4) * sign
         want, got = (differentiated(f, x, layer) for f in (plain, c))  # PyTorch's `cond` loses gradients of the weight there
         torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
+
+
+@torch.library.custom_op("tests_casts::product", mutates_args=())
+def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x @ w).float() + torch.is_autocast_enabled("cpu")
+
+
+@product.register_fake
+def _(x, w):
+    return x.new_empty(x.shape[0], w.shape[1], dtype=torch.float32)
+
+
+@torch.library.custom_op("tests_casts::told", mutates_args=())
+def told(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x @ w
+
+
+@told.register_fake
+def _(x, w):
+    return x.new_empty(x.shape[0], w.shape[1])
+
+
+told.register_autocast("cpu", torch.bfloat16)
+
+INSIDE = {
+    "operators of others": (lambda x: product(x, x.T), True),
+    "operators that say what autocast is to do": (lambda x: told(x, x.T), False),
+    "pinv": (torch.linalg.pinv, True),
+    "bilinear": (lambda x: F.bilinear(x, x, torch.linspace(-1, 1, 2 * x.shape[1] ** 2).reshape(2, x.shape[1], x.shape[1])), True),
+    "inv": (lambda x: torch.linalg.inv(x @ x.T + torch.eye(x.shape[0])), False),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_operators_that_obey_autocast_inside(name):
+    fn, breaks = INSIDE[name]
+
+    def program(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return fn(x) * 2
+
+    c = compiled(program, backend="aten")
+    before = pliant.stats()["graph_breaks"]
+    for n in (3, 4):
+        x = torch.linspace(-1, 1, n * 4).sin().reshape(n, 4)
+        torch.testing.assert_close(c(x), program(x), rtol=0, atol=0)
+    assert (pliant.stats()["graph_breaks"] > before) is breaks
+    plain = compiled(lambda x: fn(x) * 2, backend="aten")
+    before = pliant.stats()["graph_breaks"]
+    torch.testing.assert_close(plain(x), fn(x) * 2)
+    assert pliant.stats()["graph_breaks"] == before

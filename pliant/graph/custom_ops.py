@@ -17,6 +17,7 @@ from torch._library.fake_impl import set_ctx_getter
 from torch._library.simple_registry import singleton
 
 from pliant.errors import FakeKernelError, PliantError
+from pliant.graph import casts
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import torch
 from pliant.graph.record import Bind
@@ -81,6 +82,7 @@ def results(trace: Any, func: Any, kernel: Callable[..., Any], args: tuple, kwar
         raise Untraceable(func, f"its fake kernel raised {type(e).__name__}: {e}") from e
     finally:
         del trace.ops[n_ops:], trace.constants[n_constants:]
+        casts.forget()
     info = op_info(func)
     several = type(out) is tuple and len(info.returns) == len(out) > 1
     flat = list(out) if isinstance(out, (tuple, list)) else [out]

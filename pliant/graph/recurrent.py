@@ -317,11 +317,15 @@ def last_states(trace: Any, x: Any, hidden: list, batch: Any) -> list:
     return [new(trace, (h.sizes[0], batch, h.sizes[2]), x.dtype, x.device) for h in hidden]
 
 
+PADDING = (bool,), (bool, int, float, torch.SymInt), (int, torch.SymInt)
+"""Types of what `_pad_packed_sequence` is told: whether the batch is first, the value, the total length."""
+
+
 def pad_packed(data: Any, batch_sizes: Any, *options: Any) -> Any:
     """The spelling of `_pad_packed_sequence`."""
     trace, func = undisturbed(data, batch_sizes), aten._pad_packed_sequence.default
-    if len(options) != 3 or not all([type(o) in (bool, int, float, torch.SymInt) for o in options]):
-        return NotImplemented
+    if len(options) != 3 or not all([type(o) in kinds for o, kinds in zip(options, PADDING, strict=True)]):
+        return NotImplemented  # which PyTorch refuses, if not for a scalar of another type
     taped = recording(data, batch_sizes) if trace is None else None
     if (trace is None and taped is None) or len(batch_sizes.sizes) != 1 or not data.sizes:
         return NotImplemented

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pliant.graph import handlers, probe, symnode
+from pliant.graph import casts, handlers, probe, symnode
 from pliant.graph.dispatch import apply_metadata, copy_bits, dispatch, is_dense, twin
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients, torch
@@ -286,6 +286,7 @@ class Trace:
         for x, sizes, strides, offset in reversed(self.journal[journal:]):
             apply_metadata(self, x, sizes, strides, offset)
         del self.ops[ops:], self.torch_ops[torch_ops:], self.inputs[inputs:], self.constants[constants:], self.journal[journal:]
+        casts.forget()
         self.known, self.n_forward = known, n_forward
         self.masks.clear()
         self.items.clear()

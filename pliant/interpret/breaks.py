@@ -114,6 +114,7 @@ BREAKS: dict[str, BreakInfo] = {
         " met the graph.",
         (
             "Give a custom operator a shape function with `torch.library.register_fake`.",
+            "Under autocast, say what it is to do with a custom operator (`torch.library.register_autocast`): graphs run without it.",
             "Convert the subclass to a plain tensor before the compiled function.",
         ),
     ),

@@ -42,6 +42,7 @@ from pliant.interpret.slots import delitem, getitem, setitem
 from pliant.interpret.state import Break, vm, whole_loops
 
 FunctionType = types.FunctionType
+PREPARE = vars(type)["__prepare__"]  # which gives an empty dict
 REFUSED = "classes"  # an earlier capture of this code found that it cannot make one of its classes again
 
 
@@ -58,10 +59,7 @@ def build_class(args: tuple, kw: dict) -> Any:
     bases = resolve_bases(given)
     kw = dict(kw)
     meta = metaclass_of(bases, kw.pop("metaclass", None))
-    ns: Any = {}
-    prepare = lookup(type(meta), "__prepare__") if lookup(meta, "__prepare__") is UNSET else getattr_(meta, "__prepare__")
-    if type(prepare) is types.MethodType:
-        ns = call(prepare, (name, bases), kw)
+    ns = prepared(meta, name, bases, kw)
     loc = bind(body, (), {})
     if loc is None:
         raise_binding_error(body, (), {})
@@ -84,6 +82,16 @@ def build_class(args: tuple, kw: dict) -> Any:
         if held is not cls:
             raise TypeError(f"__class__ set to {held!r} defining {name!r} as {cls!r}")
     return cls
+
+
+def prepared(meta: type, name: str, bases: tuple, kw: dict) -> Any:
+    """The namespace of a class body: what the metaclass says, by a class method, a static one, a function, or whatever can be called."""
+    if lookup(meta, "__prepare__") is PREPARE:
+        return {}
+    ns = call(getattr_(meta, "__prepare__"), (name, bases), kw)
+    if lookup(type(ns), "__getitem__") is UNSET:
+        raise TypeError(f"{meta.__name__}.__prepare__() must return a mapping, not {type_name(type_of(ns))}")
+    return ns
 
 
 def content(cell: Any) -> Any:

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
-from pliant.graph import changing_numbers, decompositions, derivatives, emptiness, implemented, layout, recurrent, resizing, symnode
+from pliant.graph import casts, changing_numbers, decompositions, derivatives, emptiness, implemented, layout, recurrent, resizing, symnode
 from pliant.graph.originals import SPELLED, torch
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.symnode import SYMS
@@ -40,6 +40,7 @@ from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import (  # noqa: F401  (they register themselves)
     callbacks,
+    checkpoints,
     checks,
     classes,
     comparisons,
@@ -208,6 +209,7 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
                 out = fn(*args, **kwargs) if way is None else way(fn, args, kwargs)
             for op in trace.ops[n:]:
                 implemented.refuse(op)
+            casts.refuse(trace.ops, n)
             rec.out, rec.vids = out, (first_vid, trace.next_vid)
     except Exception as e:
         out = rec.out = run_otherwise(rec, n, guesses, e)
@@ -234,9 +236,7 @@ def run_otherwise(rec: TorchOp, n: int, guesses: int, e: Exception) -> Any:
         for applies, way in OTHER_WAYS:
             if not applies(rec, e):
                 continue
-            del trace.ops[n:]  # whatever the first try recorded
-            if torch._C._is_any_autocast_enabled():
-                torch.clear_autocast_cache()  # which may hold some of it
+            casts.take_back(trace.ops, n)  # whatever the first try recorded
             try:
                 return way(rec)
             except Exception as again:

@@ -1,45 +1,35 @@
-"""What programs do about gradients inside captured code: `autograd.Function`, checkpoints, profiler marks.
+"""What programs do about gradients inside captured code: `autograd.Function`, profiler marks, steps of optimizers, `backward()`.
 
 A `torch.autograd.Function` runs on traced tensors like everything else, and the autograd engine calls its `backward` when the gradients
 of the region are worked out. That is after the capture, when nothing that it reads of the world can be guarded any more: so it
 is interpreted once where it is applied, on made-up gradients, for its guards alone. What it computes then is forgotten.
-
-A checkpointed function is captured like any other. Its operations are marked, so that the backward part computes their results again
-in place of keeping them (`lower/autograd.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
-import torch.utils.checkpoint as checkpoints
-
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, new_parameter, torch
+from pliant.graph.originals import ORIGINAL, gradients, new_parameter, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.rules.shape import is_dense_in_some_order
-from pliant.graph.schema import written
-from pliant.graph.seeding import LOAD
 from pliant.graph.trace import saves_tensors
 from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, qualified, tensors_of
-from pliant.interpret import globalstate, in_torch, process_state, tape, tensor_subclasses
+from pliant.interpret import globalstate, in_torch, tape, tensor_subclasses
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
-from pliant.interpret.hooks import told_whether_disabled
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops, writes
-from pliant.interpret.subprograms import Open, Unchanged, rehearsed
+from pliant.interpret.subprograms import rehearsed
 from pliant.interpret.tensor_inputs import is_leaf, unheard
 from pliant.interpret.transformed_functions import applied
-from pliant.interpret.transforms import hooks_on_saved_tensors
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_stand, is_wrapped, wrapper_of
 
@@ -129,107 +119,6 @@ def rehearse(cls: type, ctx: Any, results: tuple) -> None:
 
 
 INHERITED = (ITS_OWN.backward, torch.autograd.Function.backward)
-
-
-# -- checkpoints -------------------------------------------------------------------------------------------------
-OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
-
-
-@lookaside(checkpoints.checkpoint)
-def l_checkpoint(args: tuple, kw: dict) -> Any:
-    options = {k: kw[k] for k in OPTIONS if k in kw}
-    if not args or options.get("use_reentrant") is None:
-        raise Break("PL0020", "a checkpoint without use_reentrant=, which warns", clean=True)
-    fn, *values = args
-    rest = {k: v for k, v in kw.items() if k not in options}
-    trace = vm.trace
-    n = len(trace.ops)
-    if options["use_reentrant"]:
-        if rest:
-            raise Break("PL0020", "a reentrant checkpoint with keywords, which raises", clean=True)
-        if not any(type(v) is TracedTensor and v.requires_grad for v in values):
-            raise Break("PL0020", "a reentrant checkpoint of inputs without gradients, which warns", clean=True)
-    elif is_grad_enabled():
-        if told_whether_disabled() is not None:
-            raise Break("PL0020", "a checkpoint while hooks on saved tensors are disabled, which raises", clean=True)
-        if hooks_on_saved_tensors():
-            raise Break("PL0020", "a checkpoint among hooks on saved tensors, which do not hear of what is saved inside", clean=True)
-        process_state.question(hooks_on_saved_tensors, (), {}, False)
-    context_fn = options.get("context_fn", checkpoints.noop_context_fn)
-    policy = None if context_fn is checkpoints.noop_context_fn else selective(context_fn)
-    unchanged, begin = Unchanged() if is_grad_enabled() else None, trace.next_vid
-    out = call(fn, tuple(values), rest)
-    if unchanged is not None and needs_gradients(trace.ops[n:]):
-        repeats_nothing(unchanged, trace.ops[n:], begin)
-    drawn = [op for op in trace.ops[n:] if torch.Tag.nondeterministic_seeded in op.target.tags or op.target is LOAD]
-    if drawn and (drawn[0].target is LOAD or not options.get("preserve_rng_state", True)) and needs_gradients(trace.ops[n:]):
-        raise Break("PL0020", "a checkpoint whose random numbers are drawn anew in the backward part")
-    for op in trace.ops[n:]:
-        op.again = policy is None or not policy(op)
-    return out
-
-
-def repeats_nothing(unchanged: Unchanged, ops: list[Any], begin: int) -> None:
-    """What a checkpointed function changes it changes again when the backward part calls it: statistics, counters, logs."""
-    try:
-        unchanged.check()
-    except Open as e:
-        raise Break("PL0020", f"a checkpointed function changes what is outside of it, again in the backward part: {e}") from None
-    outside = {t.storage_id for t in vm.trace.inputs}
-    if any([t.storage_id < begin or t.storage_id in outside for op in ops for t in written(op)]):
-        raise Break("PL0020", "a checkpointed function writes to a tensor from outside, again in the backward part")
-
-
-def needs_gradients(ops: list[Any]) -> bool:
-    return any([t.requires_grad for op in ops for t in op.outs if type(t) is TracedTensor])
-
-
-class Selection:
-    """What `create_selective_checkpoint_contexts` gives here: which results are kept."""
-
-    __slots__ = ("keeps",)
-
-    def __init__(self, keeps: Any) -> None:
-        self.keeps = keeps
-
-
-@lookaside(checkpoints.create_selective_checkpoint_contexts)
-def l_selective(args: tuple, kw: dict) -> tuple:
-    chosen = args[0] if args else kw.get("policy_fn_or_list")
-    if isinstance(chosen, list) and not all([isinstance(op, torch._ops.OpOverload) for op in unpack(chosen)]):
-        raise Break("PL0020", "a list of operators to save that PyTorch refuses", clean=True)
-    return (Selection(chosen), None)
-
-
-def selective(context_fn: Any) -> Callable[[Any], bool]:
-    """Whether the result of an operation is kept by the policy that a checkpoint's contexts stand for."""
-    made = call(context_fn, (), {})
-    if type(made) in (tuple, list) and [type(c) for c in made] == [contextlib.nullcontext] * 2:
-        return lambda op: False
-    if type(made) is not tuple or type(made[0]) is not Selection:
-        raise Break("PL0020", "a checkpoint with contexts of its own")
-    chosen = made[0].keeps
-    if isinstance(chosen, list):
-        kept = set(unpack(chosen))
-        return lambda op: op.target in kept
-    context = checkpoints.SelectiveCheckpointContext(is_recompute=False)
-    unchanged = Unchanged()
-
-    def keeps(op: Any) -> bool:
-        n = len(vm.trace.ops)
-        said = call(chosen, (context, op.target, *op.args), dict(op.kwargs))
-        try:
-            unchanged.check()
-        except Open as e:
-            raise Break("PL0020", f"a policy of a checkpoint that does more than to answer: {e}") from None
-        if len(vm.trace.ops) != n:
-            raise Break("PL0020", "a policy of a checkpoint that records operations")
-        return said in KEPT if type(said) is checkpoints.CheckpointPolicy else bool(said)
-
-    return keeps
-
-
-KEPT = (checkpoints.CheckpointPolicy.MUST_SAVE, checkpoints.CheckpointPolicy.PREFER_SAVE)
 
 
 # -- switches ------------------------------------------------------------------------------------------------------

@@ -47,5 +47,7 @@ def guard_names(e: BaseException) -> None:
             for view, read in (("class__name", NAME), ("class__qualname", QUALNAME)):
                 if read(thing) in text:
                     vm.world.guard(S.const(thing).apply(view), "EQ_MATCH", read(thing))
+            if f".{NAME(thing)}" in text or f".{QUALNAME(thing)}" in text:  # as `repr` writes it
+                vm.getattr(thing, "__module__")
         elif type(thing) is FunctionType and id(thing) not in vm.world.own_functions and thing.__qualname__ in text:
             vm.getattr(thing, "__qualname__")

@@ -12,6 +12,7 @@ from typing import Any
 from torch._higher_order_ops.scan import scan
 from torch.utils import _pytree as pytree
 
+from pliant.graph import casts
 from pliant.graph.originals import torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import LOOPS_OF_OTHERS, TracedTensor
@@ -65,7 +66,7 @@ def l_scan(args: tuple, kw: dict) -> Any:
     try:
         carry, results = rounds(combine, first, xs, n)
     except Open as e:
-        del vm.trace.ops[before:]
+        casts.take_back(vm.trace.ops, before)
         if type(n) is not int and n.node.expr.backed is False or concrete(n) > UNROLLED:
             raise Break("PL0030", f"scan: {e}") from None
         carry, results = unrolled(combine, first, xs, int(concrete(n)))

@@ -650,6 +650,9 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
             if r is not NotImplemented:
                 return r
         elif m is not UNSET:
+            said = lookup(tb, reflected) if of_sequence(m) else UNSET  # asked first: a sequence joins when numbers have said no
+            if type(said) is FunctionType and (r := interp(said, (b, a), {})) is not NotImplemented:
+                return r
             return container_operator(fn, a, b)
     order = [(a, b, ta, name), (b, a, tb, reflected)]
     if ta is tb:
@@ -693,6 +696,10 @@ def unary(fn: Callable, v: Any) -> Any:
     return interp(m, (v,), {}) if type(m) is FunctionType else native(fn, (v,), {})
 
 
+SAYS_NO = (type(UNSET), FunctionType, types.WrapperDescriptorType)
+"""What `__radd__` is where it has nothing to say to a list: there is none, it was asked before, or it is one of C, of numbers."""
+
+
 def container_operator(fn: Callable, a: Any, b: Any) -> Any:
     """`list + list`, `list += iterable`, `dict | dict`, `str % tuple`, sets…"""
     if type(a) is str and fn in (operator.mod, operator.imod):
@@ -700,7 +707,7 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
         if later is not None:
             return later
         b = tuple(specialize(x) if type(x) in SYM_TYPES else x for x in b) if type(b) is tuple else b
-    if fn is operator.iadd and issubclass(type(a), list):
+    if fn is operator.iadd and issubclass(type(a), list) and type(lookup(type(b), "__radd__")) in SAYS_NO:
         a.extend(unpack(b))
         return a
     for x in (a, b):

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph import casts
 from pliant.graph.control_flow import FLOWS, Block, Branch, Leave, number_of
 from pliant.graph.dispatch import apply_metadata
 from pliant.graph.growing import READERS
@@ -183,6 +184,7 @@ def one_way(
             if x.vid < first:
                 apply_metadata(trace, x, sizes, strides, offset)
         del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
+        casts.forget()
         trace.known, trace.masks, trace.items, trace.stale = known, masks, items, stale
         relied = scope._guards[guards:]
         read = {name: s for name, s in scope.symbols.items() if name not in names and s.info.backed}
@@ -349,6 +351,7 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | No
         vm.rehearsing -= 1
     ops = trace.ops[n:]
     del trace.ops[n:], trace.torch_ops[n_torch:]
+    casts.forget()
     try:
         unchanged.check()
     except Open as e:

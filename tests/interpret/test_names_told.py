@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import typing
 
 import numpy as np
 import pytest
@@ -28,6 +29,10 @@ class OfMeta(metaclass=Meta):
 
 
 class Carrier(torch.Tensor):
+    pass
+
+
+class Box(typing.Generic[typing.TypeVar("T")]):
     pass
 
 
@@ -105,6 +110,20 @@ def test_names_of_classes_of_tensors():
     x = torch.ones(3).as_subclass(Carrier)
     assert run(x)[0] == program(x)[0]
     with called(Carrier, "__name__"):
+        assert run(x)[0] == program(x)[0]
+
+
+def test_modules_of_classes():
+    def program(x):
+        try:
+            Box.__class_getitem__((int, str))
+        except TypeError as e:
+            return str(e), x * 2
+
+    run = compiled(program)
+    x = torch.ones(3)
+    assert run(x)[0] == program(x)[0]
+    with called(Box, "__module__"):
         assert run(x)[0] == program(x)[0]
 
 

@@ -201,3 +201,20 @@ def test_weak_references_to_tensors_with_gradients_that_are_gone():
         assert run(t(3))[:2] == let_go(t(3))[:2] == (True, True)
         with pytest.raises(pliant.errors.InternalError) if strict else contextlib.nullcontext():
             assert run(t(3).requires_grad_())[:2] == (True, True)
+
+
+# -- methods of tensors that are replaced, of which a class of tensors has its own ------------------------------------------------
+PARAMETER = torch.nn.Parameter(torch.ones(2))
+
+
+def test_what_parameters_have_themselves_is_not_the_replaced_method_of_tensors(monkeypatch):
+    def program(x):
+        made = PARAMETER.__deepcopy__({})
+        return x + made[0], type(made), made.requires_grad
+
+    c = compiled(program)
+    x = torch.ones(2)
+    assert shown(c(x)) == shown(program(x))
+    original = torch.Tensor.__deepcopy__
+    monkeypatch.setattr(torch.Tensor, "__deepcopy__", lambda self, memo: original(self, memo) * 2)
+    assert shown(c(x)) == shown(program(x))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pliant.jit.persist.tensors import decode_tensor, encode_tensor
-from tests.helpers import check, pliant
+from tests.helpers import check, compiled, pliant
 
 F = torch.nn.functional
 
@@ -176,3 +176,21 @@ def test_constants_come_from_the_disk_whatever_the_program_has_replaced(monkeypa
     with torch.device("meta"):
         found = decode_tensor(*encoded)
     assert found.device.type == "cpu" and found.tolist() == [[1.0, 2.0]]
+
+
+# -- what padding is told --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("options", [(True,), (1.5,), (1,), ("x",), (True, 2), (True, 0.5, 5.0), (True, 0.5, 5)])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_padding(options, recorded):
+    rnn = torch.nn.utils.rnn
+    lengths = torch.tensor([4, 3, 1])
+
+    def program(x):
+        packed = rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        try:
+            return rnn.pad_packed_sequence(packed, *options)[0].detach().tolist()
+        except (TypeError, ValueError) as e:
+            return type(e), str(e)
+
+    x = torch.randn(3, 4, 2, requires_grad=recorded)
+    assert compiled(program)(x) == program(x)

@@ -296,7 +296,7 @@ def getattr_(t: Any, name: str) -> Any:
         if of_class(t):
             return tensor_subclasses.told(getattr, (t, name), {})
         return captured_call(raw.__get__, (t,), {})
-    if raw is not TORCHS.get(name, UNSET) and (t.pytype in TENSOR_TYPES or lookup(t.pytype, name) is raw):
+    if raw is not TORCHS.get(name, UNSET) and lookup(t.pytype, name) is raw:
         return replacement(t, name, raw) if vm.frame.globals is not in_torch.__dict__ else getattr(ORIGINAL, name).__get__(t)
     if t.pytype not in TENSOR_TYPES:
         own = tensor_subclasses.attribute(t, name, raw)

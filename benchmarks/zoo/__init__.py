@@ -23,6 +23,12 @@ FAMILIES = {
     "pictures": "packages",
     "medical": "packages",
     "transformers": "packages",
+    "speech": "more_packages",
+    "flows": "more_packages",
+    "sequences": "more_packages",
+    "tables": "more_packages",
+    "agents": "more_packages",
+    "manifolds": "more_packages",
 }
 
 

@@ -170,7 +170,21 @@ def general(scope: Scope, cond: Expr, site: Any) -> bool:
     if relation.op in ("eq", "ne") and relation.args[0].kind is int and relation.hint in (None, relation.op == "ne"):
         Framework.guesses += relation.hint is None
         return relation.op == "ne"
+    if relation.hint is None and is_of_few(scope, cond):
+        Framework.guesses += 1
+        return False
     return scope.decide(cond, site)
+
+
+def is_of_few(scope: Scope, cond: Expr) -> bool:
+    """Whether this asks if there are none or one of what there may be none of: n < 1, n <= 1, whatever expression n is."""
+    if cond.op not in ("le", "lt", "ge", "gt"):
+        return False
+    n, limit = cond.args if cond.op in ("le", "lt") else cond.args[::-1]
+    if n.kind is not int or limit.const is None or limit.const - (cond.op in ("lt", "gt")) not in (0, 1):
+        return False
+    bounds = scope.range(n)
+    return bounds is not None and bounds[0] >= 0
 
 
 def on_open(scope: Scope, cond: Expr, site: Any) -> bool:

@@ -55,6 +55,12 @@ def sizes_of_wrapper(t: Any) -> Any:
 
 
 @view
+def behind_view(v: Any) -> Any:
+    """The dict of which it shows the keys, values or items."""
+    return next(o for o in gc.get_referents(v) if isinstance(o, dict))
+
+
+@view
 def referent(ref: Any) -> Any:
     """What a weak reference refers to: None, which no guard on an object takes, if that is gone."""
     return ref()

@@ -111,6 +111,7 @@ def fit(world: World, module: Any, forward: Any) -> bool:
         and vm.exc is None
         and not world.data_views
         and not world.tensor_writes
+        and not world.tensor_dicts
         and not world.trace.masks
         and not world.trace.lazy_bits
         and (not world.trace.torch_ops or world.trace.torch_ops[-1].out is not PENDING)

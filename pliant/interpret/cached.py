@@ -1,7 +1,8 @@
 """Functions with a `functools.lru_cache`: what is in the cache is read, and guarded; what is not is CPython's to find out.
 
 A call that misses runs the function once, which may read and change anything: neither a capture nor a guard may do that, unless the
-function, interpreted, turns out to do nothing but answer a value. Else the graph breaks there, and the next call finds the answer. Guards
+function, interpreted, turns out to do nothing but answer, with a value or tensors that it has computed. Else the graph breaks there, and
+the next call finds the answer. Guards
 see that the key is there, and ask the function, which then hits; an object is read in the cache itself, where that is a plain dict (it has
 no bound). How many hits `cache_info` counts is not kept up.
 A function of its arguments alone is interpreted where some are symbols, and its cache is passed over.
@@ -10,6 +11,7 @@ Functions of libraries whose answer depends on their arguments alone, or on what
 
 from __future__ import annotations
 
+import enum
 import math
 import weakref
 from types import (
@@ -27,10 +29,12 @@ import torch
 
 from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
+from pliant.graph.schema import written
 from pliant.graph.symnode import SYMS
+from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards.question import Cached, alike, cache_of, is_value, key_of
-from pliant.interpret import policy
+from pliant.interpret import globalstate, policy
 from pliant.interpret.attributes import lookup
 from pliant.interpret.effects import unwritten_so_far
 from pliant.interpret.state import Break, vm
@@ -38,6 +42,9 @@ from pliant.interpret.state import Break, vm
 KEYS = {str, int, float, bool, bytes, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device}
 
 
+HASHES = (enum.Enum.__hash__, str.__hash__, int.__hash__)
+EQUALITIES = (object.__eq__, str.__eq__, int.__eq__)
+"""What members of enumerations have."""
 OF_C = {MethodDescriptorType, GetSetDescriptorType, WrapperDescriptorType}
 
 
@@ -45,7 +52,10 @@ def is_key(a: Any) -> bool:
     """Whether a cache may be looked up for this argument: nothing of the program's own is run for it."""
     if type(a) in OF_C or type(a) is BuiltinFunctionType and type(a.__self__) in (type(None), ModuleType):
         return True
-    return (type(a) in KEYS or type(a) is tuple and all(map(is_key, a))) and id(a) not in vm.world.own_functions
+    t = type(a)
+    if issubclass(t, enum.Enum) and id(t) not in vm.world.own_functions:
+        return lookup(t, "__hash__") in HASHES and lookup(t, "__eq__") in EQUALITIES
+    return (t in KEYS or t is tuple and all(map(is_key, a))) and id(a) not in vm.world.own_functions
 
 
 def by_identity(a: Any) -> bool:
@@ -79,16 +89,18 @@ def cached(fn: Any, args: tuple, kwargs: dict) -> Any:
         raise unknown(fn, "of another make")
     cache, bounded = found
     key = key_of(fn, args, kwargs)
-    if not unwritten_so_far(world):
-        if key not in cache:
+    if key in cache:
+        if not unwritten_so_far(world):  # an answer from before is no matter of what has changed since
+            world.guard(S.const(cache), "DICT_CONTAINS", (key, True), key)
+    else:
+        world.guard(S.const(cache), "DICT_CONTAINS", (key, False), key)  # what ends here is no longer needed once there is an answer
+        if not unwritten_so_far(world):
             raise unknown(fn, "after the program has changed something")
-        world.guard(S.const(cache), "DICT_CONTAINS", (key, True), key)  # an answer from before is no matter of what has changed since
-    if key not in cache and bounded and fn.cache_info().currsize >= fn.cache_info().maxsize:
-        world.guard(S.const(cache), "DICT_CONTAINS", (key, False), key)
-        raise unknown(fn, "which is full: an older answer would go")
-    if key not in cache and not fills(fn, args, kwargs):
-        world.guard(S.const(cache), "DICT_CONTAINS", (key, False), key)
-        raise unknown(fn, "which has no answer yet")
+        if bounded and fn.cache_info().currsize >= fn.cache_info().maxsize:
+            raise unknown(fn, "which is full: an older answer would go")
+        if not fills(fn, args, kwargs):
+            raise unknown(fn, "which has no answer yet")
+        del world.guards[S.const(cache), "DICT_CONTAINS", key]
     if not bounded and not is_value(cache[key]):
         return world.locate(cache[key], S.const(cache).key(key))
     with torch._C._DisableTorchDispatch():
@@ -149,16 +161,44 @@ def computed(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def fills(fn: Any, args: tuple, kwargs: dict) -> bool:
-    """Fill the cache, if the function does nothing but answer a value: then it makes no difference that it runs now."""
+    """Fill the cache, if the function does nothing but answer: then it makes no difference that it runs now."""
     wrapped, trace = getattr(fn, "__wrapped__", None), vm.trace
-    if type(wrapped) is not FunctionType or fn.cache_parameters()["maxsize"] == 0:
+    if type(wrapped) is not FunctionType or fn.cache_parameters()["maxsize"] == 0 or globalstate.heard() or vm.world.levels.entered:
         return False
-    n = len(trace.ops)
-    answer = vm.interp(wrapped, args, kwargs)
-    if not unwritten_so_far(vm.world) or len(trace.ops) != n or not is_value(answer):
-        raise Break("PL0004", f"call of {fn.__qualname__}, which has an lru_cache and does more than answer")
-    with torch._C._DisableTorchDispatch():
-        return alike(fn(*args, **kwargs), answer)
+    n, n_torch, begin = len(trace.ops), len(trace.torch_ops), trace.next_vid
+    try:
+        answer = vm.interp(wrapped, args, kwargs)
+    except Break as e:
+        raise Break("PL0004", f"call of {fn.__qualname__}, which has an lru_cache and cannot be captured: {e.reason}") from None
+    ops = trace.ops[n:]
+    del trace.ops[n:], trace.torch_ops[n_torch:]
+    if not unwritten_so_far(vm.world) or not all([computes(op, begin) for op in ops]):
+        raise more(fn, "it changes something, or draws")
+    if not made_of(answer, len(ops)):
+        raise more(fn, f"it answers a {type(answer).__qualname__}")
+    with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher():  # type: ignore[attr-defined]
+        real = fn(*args, **kwargs)
+    return bool(ops) or alike(real, answer)
+
+
+def computes(op: Any, begin: int) -> bool:
+    """Whether an operation does nothing but give a tensor or a number, made since `begin`: the same each time."""
+    target = op.target
+    plain = isinstance(target, torch._ops.OpOverload) and target.namespace == "aten"
+    return plain and torch.Tag.nondeterministic_seeded not in target.tags and all([t.storage_id >= begin for t in written(op)])
+
+
+def made_of(answer: Any, n_ops: int) -> bool:
+    """Whether an answer is a value, something from outside that is known by identity, or, where it was computed, tensors in containers."""
+    if is_value(answer) or is_key(answer):
+        return True
+    if type(answer) in (tuple, list, dict):
+        return n_ops > 0 and all([made_of(x, n_ops) for x in (answer.values() if type(answer) is dict else answer)])
+    return n_ops > 0 and type(answer) is TracedTensor and answer.pytype is torch.Tensor
+
+
+def more(fn: Any, why: str) -> Break:
+    return Break("PL0004", f"call of {fn.__qualname__}, which has an lru_cache and does more than answer: {why}")
 
 
 def unknown(fn: Any, why: str) -> Break:

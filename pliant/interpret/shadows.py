@@ -123,7 +123,10 @@ def instance_dict(world: World, obj: Any) -> Shadow | None:
     if h is None:
         if type(d) is not dict:
             return None
-        h = shadow(world, d, world.sources[id(obj)].dict(), obj)
+        return shadow(world, d, world.sources[id(obj)].dict(), obj)
+    source = world.sources[id(obj)].dict()
+    if h.source is not source:  # it was met as a dict before
+        world.guard(source, "ALIAS", h.source)
     return h
 
 

@@ -301,11 +301,14 @@ class Unchanged:
 
     def __init__(self) -> None:
         self.effects = told(effects_of(vm.world))
+        self.of_tensors = held_by_tensors()
         self.held = [(v, inside) for v, inside in reachable() if id(v) not in vm.world.by_copy]
 
     def check(self) -> None:
         if told(effects_of(vm.world)) != self.effects:
             raise Open("it has an effect on the outside")
+        if held_by_tensors() != self.of_tensors:
+            raise Open("it gives a tensor attributes")
         # of what was found outside meanwhile, what is written is an effect
         moved = [(v, before) for v, before in self.held if id(v) not in vm.world.outside and not as_before(v, before)]
         if not moved:
@@ -461,6 +464,11 @@ def key(v: Any) -> Any:
     if type(v) in (tuple, list):
         return tuple(map(key, v))
     return (type(v), v) if type(v) in (int, str, bool) else id(v)
+
+
+def held_by_tensors() -> list[tuple]:
+    """The attributes of tensors that were made here."""
+    return [(i, id(d), key(tuple(d.items()))) for i, (_, d, _) in vm.world.tensor_dicts.items() if d]
 
 
 BUILT_IN: tuple[Any, ...] = ([], (), {}, set(), "", b"", range(0), {}.values(), {}.items(), collections.deque(), reversed([]))

@@ -26,7 +26,7 @@ from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, te
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
 from pliant.guards.source import Source
-from pliant.interpret import in_torch, jagged, policy, shadows, tensor_inputs
+from pliant.interpret import in_torch, jagged, policy, shadows, tensor_dicts, tensor_inputs
 from pliant.interpret.attributes import bound, getattr_, lookup, under
 from pliant.interpret.calls import LOOKASIDES, call, graph_call, inline, native
 from pliant.interpret.capture import UNSET
@@ -364,7 +364,7 @@ for _fn in (torch.nested.nested_tensor_from_jagged, torch.nested.to_padded_tenso
 
 def own_attribute(t: Any, name: str) -> Any:
     """An attribute that the class of `t`, or `t` itself, has beside those of all tensors; UNSET if there is none."""
-    world, cls = vm.world, t.pytype
+    cls = t.pytype
     raw = lookup(cls, name)
     of_tensors = raw is lookup(Tensor, name)
     if not of_tensors and type(raw) is property:
@@ -375,10 +375,7 @@ def own_attribute(t: Any, name: str) -> Any:
             return found
     if raw is UNSET:
         own = lookup(cls, "__getattr__")
-        real = world.real.get(id(t))
-        if own is not UNSET and (real is None or name not in real.__dict__) and (id(t), name) not in world.tensor_writes:
-            return call(own, (t, name), {})
-        return UNSET
+        return call(own, (t, name), {}) if own is not UNSET and tensor_dicts.get(t, name) is UNSET else UNSET
     if of_tensors or name == "__dict__":  # a class beside Tensor has one of its own
         return UNSET
     if type(raw) is types.FunctionType:
@@ -395,8 +392,7 @@ def own_attribute(t: Any, name: str) -> Any:
         raise Break("PL0012", f"attribute {name!r} of a {cls.__name__}, which a {kind.__qualname__} makes", clean=True)
     if describes and (hasattr(kind, "__set__") or hasattr(kind, "__delete__")):
         return bound(raw, t, cls, cls, name)
-    real = world.real.get(id(t))
-    if (real is not None and name in real.__dict__) or (id(t), name) in world.tensor_writes:
+    if tensor_dicts.get(t, name) is not UNSET:
         return UNSET
     return bound(raw, t, cls, cls, name) if describes else getattr_(cls, name)
 

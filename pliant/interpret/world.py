@@ -50,6 +50,7 @@ class World:
         self.tensors: dict[int, Any] = {}
         self.real: dict[int, Any] = {}  # id(TracedTensor input) -> real tensor
         self.arrays: dict[int, Any] = {}  # id of an outside array of NumPy -> what stands for it
+        self.views: dict[int, tuple] = {}  # id of an outside view of a dict -> (what stands for it, its source, the view)
         self.generators: dict[int, Any] = {}  # id of an outside `torch.Generator` -> what stands for it
         self.guards: dict[tuple, Guard] = {}
         self.symbols: dict[str, Source] = {}
@@ -69,6 +70,7 @@ class World:
         self.remade: dict[int, tuple] = {}  # id of a class -> how it was made: (function, args, kwargs, its attributes then)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}  # (id, name) -> (a tensor, an object with slots or a class of the outside, what it got)
+        self.tensor_dicts: dict[int, tuple] = {}  # id of a tensor made here -> (it, its `__dict__`, whether the program has given it that)
         self.class_writes: set[str] = set()  # names of attributes of classes among them
         self.made_leaves: dict[int, Any] = {}  # id of a tensor from outside -> it, which has gradients from now on
         self.own_gradients: dict[int, tuple] = {}  # id of a leaf made here -> (it, its gradient)
@@ -142,7 +144,8 @@ class World:
 
     def marked(self, t: Any) -> bool:
         """Whether the program made a tensor a parameter or a buffer by the attribute that says so."""
-        return any([(id(t), mark) in self.tensor_writes for mark in ("_is_param", "_is_buffer")])
+        held = self.tensor_dicts.get(id(t), (t, ()))[1]
+        return "_is_param" in held or "_is_buffer" in held
 
     def type_attr(self, cls: type, name: str, found: Any) -> None:
         """The program relied on what the class look-up of `name` gives."""

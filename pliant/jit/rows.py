@@ -21,12 +21,10 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from pliant.codegen import versions
-from pliant.graph import layout, wrapped
-from pliant.graph.originals import ORIGINAL, hook_set
+from pliant.graph.originals import hook_set
 from pliant.graph.seeding import generator_in
-from pliant.graph.traced import HOOKS, INFERENCE, RETAINED, WRAPPED, Reconsider, TracedTensor
-from pliant.interpret import jagged, runtime, tape, tracebacks
+from pliant.graph.traced import HOOKS, RETAINED, Reconsider, TracedTensor
+from pliant.interpret import runtime, tape, tracebacks
 from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.contextvars_ import TOKENS, Token
@@ -40,16 +38,16 @@ from pliant.interpret.late_items import ListItem
 from pliant.interpret.late_text import CONVERSIONS, LateText
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
+from pliant.interpret.types import dict_views
 from pliant.interpret.types.functions import BUILTIN, bound_descriptor, is_namespace
 from pliant.interpret.types.identities import OwnId, PassingId
 from pliant.interpret.types.random_generators import GeneratorMethod, TracedGenerator
 from pliant.interpret.types.subclasses import made_by_c
-from pliant.interpret.world import TENSOR_TYPES
-from pliant.interpret.wrappers import is_wrapped
 from pliant.jit import immutable_rows, support
 from pliant.jit.exception_rows import EXCEPTION, HEAPTYPE
 from pliant.jit.immutable_rows import immutable_row
 from pliant.jit.reconstruct import CONSTANT, INSTANCE, Builder, CannotReconstruct, Early, Name, Row, class_of
+from pliant.jit.tensor_rows import traced
 
 try:
     from pliant.jit import array_rows
@@ -58,119 +56,6 @@ except ImportError:  # without NumPy
 
 
 SIMPLE = {type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented)}
-
-
-def traced(b: Builder, t: Any) -> str:
-    if t.source is not None and id(t) in b.world.real:
-        return b.outside(t.source)
-    if is_wrapped(t):
-        found = b.memo.get(id(t))
-        return b.make(t, WRAPPER) if found is None else b.revisit(found)
-    if t.pytype not in TENSOR_TYPES:
-        found = b.memo.get(id(t))
-        return b.make(t, OF_CLASS) if found is None else b.revisit(found)
-    if id(t) in b.world.retained or id(t) in b.world.own_gradients and not t.is_leaf:
-        raise Reconsider("retain_grad", "a tensor whose gradient is retained is needed later", RETAINED)
-    if (t.storage_id in b.world.trace.of_inference) is not b.world.begun_in_inference:
-        found = b.memo.get(id(t))
-        return b.make(t, OF_INFERENCE) if found is None else b.revisit(found)
-    if t.requires_grad and t.vid in t.trace.rebound_leaves:
-        return b.output(t)
-    if id(t) in b.world.rebound or id(t) in b.world.data_views and id(t) not in b.world.data_of:
-        found = b.memo.get(id(t))
-        return b.make(t, REBOUND) if found is None else b.revisit(found)
-    if id(t) in b.world.data_of:
-        found = b.memo.get(id(t))
-        return b.make(t, DATA) if found is None else b.revisit(found)
-    if t.pytype is torch.nn.Parameter and not t.requires_grad:
-        found = b.memo.get(id(t))
-        return b.make(t, PARAMETER) if found is None else b.revisit(found)
-    return b.output(t)
-
-
-PARAMETER = Row(lambda b, t: f"{b.constant(torch.nn.Parameter, 'Parameter')}({b.output(t)}, False)")
-"""A parameter that was made here, without gradients. (One with gradients is made within the graph: `lower/leaves.py`.)"""
-
-
-def data(b: Builder, t: Any) -> str:
-    """`x.data`, read off the real tensor: it counts its own versions."""
-    read = f"{b.ref(b.world.data_of[id(t)][1])}.data"
-    n = versions.times_written(t)
-    return f"{b.constant(support.with_version, 'with_version')}({read}, {n})" if n else read
-
-
-DATA = Row(data)
-
-
-def of_inference(b: Builder, t: Any) -> str:
-    """A tensor that was made in inference mode, by a graph that is not run in it, or the other way round."""
-    trace, memory = b.world.trace, t.storage_id
-    if any([i.storage_id == memory for i in trace.inputs]):  # a view of it, which is what that is
-        return b.output(t)
-    if t.requires_grad or ORIGINAL.is_conj(t) or ORIGINAL.is_neg(t):
-        raise Reconsider("inference_mode", "a result with gradients of a graph that is run in inference mode", INFERENCE)
-    return f"{b.constant(support.of_inference, 'of_inference')}({b.output(t)}, {memory in trace.of_inference})"
-
-
-REBOUND = Row(lambda b, t: f"{b.constant(support.with_version, 'with_version')}({b.output(t)}, {t._version})")
-"""A tensor that was given other memory, or a view of a `.data`: it does not share the version of what else has that memory."""
-
-OF_INFERENCE = Row(of_inference)
-
-
-def of_class(b: Builder, t: Any) -> str:
-    inference = (t.storage_id in b.world.trace.of_inference) is not b.world.begun_in_inference
-    plain = of_inference(b, t) if inference else b.output(t)
-    return f"{b.constant(ORIGINAL.as_subclass, 'as_subclass')}({plain}, {b.ref(t.pytype)})"
-
-
-OF_CLASS = Row(of_class)
-
-
-def wrapper(b: Builder, t: Any) -> str:
-    """A tensor of a class with a `__torch_dispatch__`, made as the program has made it."""
-    w = b.world.levels.wrappers[id(t)][1]
-    if jagged.is_jagged(type(w)):
-        return jagged_tensor(b, w)
-    recipe = b.world.wrappers_made.get(id(w))
-    if recipe is None:  # code that CPython ran has made it
-        like = {"strides": t.strides, "storage_offset": t.offset, "dtype": w.dtype, "device": w.device, "layout": w.layout}
-        recipe = (t.sizes,), like
-    stands = b.world.levels.stands
-    held = {k: stands.get(id(v), v) for k, v in w.__dict__.items()}
-    given = f"{b.constant(t.pytype)}, {b.ref(recipe[0])}, {b.ref(recipe[1])}"
-    if w.is_leaf:
-        return f"{b.constant(wrapped.made, 'made')}({given}, {{{b.pairs(held)}}})"
-    names, parts = in_parts(b, w)
-    rest = {k: None if k in names else v for k, v in held.items()}
-    outputs = ", ".join([b.output(p) for p in parts])
-    return f"{b.constant(wrapped.made_of, 'made_of')}({given}, {{{b.pairs(rest)}}}, {names!r}, ({outputs},))"
-
-
-WRAPPER = Row(wrapper)
-
-
-def jagged_tensor(b: Builder, w: Any) -> str:
-    """A jagged nested tensor: its parts, of which the values alone may have gradients."""
-    parts, cls = jagged.held(w), b.constant(type(w))
-    if w.is_leaf:
-        return f"{b.constant(jagged.build, 'jagged')}({cls}, {{{b.pairs(parts)}}}, {w._ragged_idx}, {w.requires_grad})"
-    with b.world.trace.recording(), layout.framework():
-        (values,) = wrapped.lowered(w, ["_values"])
-    rest = {**parts, "_values": None}
-    return f"{b.constant(jagged.differentiable, 'jagged')}({cls}, {{{b.pairs(rest)}}}, {w._ragged_idx}, {b.output(values)})"
-
-
-def in_parts(b: Builder, w: Any) -> tuple[list[str], Any]:
-    """The parts of a result with gradients, as outputs of the graph that have some."""
-    try:
-        names, _ = wrapped.parts_of(w)
-    except AttributeError:
-        raise Reconsider(type(w).__name__, "its class does not tell its parts", WRAPPED) from None
-    if not all([type(w.__dict__.get(name)) is TracedTensor and w.__dict__[name].is_floating_point() for name in names]):
-        raise Reconsider(type(w).__name__, "parts of it cannot have gradients", WRAPPED)
-    with b.world.trace.recording(), layout.framework():
-        return names, wrapped.lowered(w, names)
 
 
 def forbidden(b: Builder, value: Any) -> str:
@@ -575,7 +460,6 @@ ROWS: dict[type, Row] = {
         lambda b, p: f"{b.constant(functools.cached_property)}({b.ref(p.func)})", after=cached_property_after
     ),
     classmethod: Row(call_row("classmethod", lambda v: (v.__func__,)).literal, after=partial_after),
-    **dict.fromkeys(map(type, (_d.keys(), _d.values(), _d.items())), Row()),
     **dict.fromkeys(ITERATORS, Row(reduced)),
     **dict.fromkeys(DICT_VIEWS, Row(dict_iterator)),
     type(iter(set())): Row(set_iterator),
@@ -647,8 +531,8 @@ def view_literal(method: str) -> Row:
     return Row(lambda b, v: f"{b.ref(support.viewed(v))}.{method}()")
 
 
-for _view, _method in ((_d.keys(), "keys"), (_d.values(), "values"), (_d.items(), "items")):
-    ROWS[type(_view)] = view_literal(_method)
+for _view, _method in dict_views.METHODS.items():
+    ROWS[_view] = view_literal(_method)
 
 BY_VALUE: dict[type, Callable[[Builder, Any], Row]] = {
     types.FunctionType: function_row,

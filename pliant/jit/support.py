@@ -67,6 +67,11 @@ def fill_dict(obj: Any, items: dict) -> None:
     object.__getattribute__(obj, "__dict__").update(items)
 
 
+def set_instance_dict(obj: Any, d: dict) -> None:
+    """`obj.__dict__ = d`, likewise."""
+    object.__setattr__(obj, "__dict__", d)
+
+
 def fill_items(d: dict, pairs: tuple) -> None:
     dict.update(d, pairs)
 

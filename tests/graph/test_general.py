@@ -54,6 +54,10 @@ SAMPLES: dict[str, Callable[[torch.Tensor], Any]] = {
     "sort": lambda x: x.sort(0),
     "one_hot": lambda x: F.one_hot(torch.arange(x.shape[0]) % 4, 4),
     "interpolate": lambda x: F.interpolate(x[:, None], scale_factor=1.5),
+    "cumsum": lambda x: (x.cumsum(1), x.cumsum(0), (x * 2).view(-1, 2, 2).cumsum(-1)),
+    "cumprod": lambda x: x.cumprod(1),
+    "logcumsumexp": lambda x: x.logcumsumexp(1),
+    "cummax": lambda x: x.cummax(1),
 }
 #: Those that must not reach their usual kernels empty; a declared dim gets a graph for each of nothing, one, and others.
 CAREFUL: dict[str, Callable[[torch.Tensor], Any]] = {

@@ -585,3 +585,33 @@ def test_arrays_first_read_in_inference_mode(inside):
         with torch.inference_mode(inside):
             got, want = run(a.copy()), program(a.copy())
         assert [repr(v) for v in got] == [repr(v) for v in want]
+
+
+# -- sizes that NumPy rounds -----------------------------------------------------------------------------------------------
+def in_chunks(x):
+    return torch.cat([c + i for i, c in enumerate(x.chunk(int(np.ceil(x.shape[0] / 4)), 0))])
+
+
+def by_a_rounded_size(x):
+    n = np.floor(x.shape[0] / 2)
+    return (x + 1 if n > 2 else x - 1), n, type(n), np.trunc(n * 1.5), np.ceil(n / 3).item()
+
+
+def of_differences(x):
+    """Below zero a zero has a sign."""
+    n = np.ceil((x.shape[0] - 6) / 4)
+    return x * 2, n, bool(np.signbit(n)), 1 / n if n else None
+
+
+@pytest.mark.parametrize("fn", [in_chunks, by_a_rounded_size, of_differences])
+def test_sizes_that_are_rounded(fn):
+    pliant.reset()
+    compiled = pliant.compile(fn, strict=True)
+    for n in (5, 8, 13, 6, 3, 4):
+        x = torch.randn(n, 2)
+        got, want = compiled(x), fn(x)
+        if fn is in_chunks:
+            assert torch.equal(got, want)
+        else:
+            assert torch.equal(got[0], want[0]) and got[1:] == want[1:]
+    assert fn is of_differences or pliant.stats()["graph_breaks"] == 0

@@ -14,12 +14,15 @@ from typing import Any
 
 from pliant.graph.originals import numpy as np
 from pliant.graph.originals import torch
+from pliant.graph.symnode import to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import SCARCE, TORCH, Unsure, fits, torch_dtype
 from pliant.interpret.arrays.operands import fresh, full, in_loop, operand, tensor_in, to
-from pliant.interpret.arrays.stand_ins import TracedArray, array, whole_array
+from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, array, scalar_of, whole_array
 from pliant.interpret.arrays.table import asked, constant, enter
 from pliant.interpret.calls import graph_call
+from pliant.interpret.state import vm
+from pliant.symbolic import ops
 
 
 @dataclass(slots=True)
@@ -268,12 +271,30 @@ def apply(uf: np.ufunc, *given: Any) -> Any:
     """`uf(*given)`: an array or a scalar."""
     if all([constant(x) for x in given]) and not any([type(x) in (list, tuple) for x in given]):
         return asked(uf, *given)
+    number = rounded(uf, given) if uf in ROUNDINGS else None
+    if number is not None:
+        return number
     pairs = [operand(x) for x in given]
     if uf in COMPARISONS and len(pairs) == 2:
         pairs = [as_wide(pairs[0], pairs[1]), as_wide(pairs[1], pairs[0])]
     return array(compute_loop(uf, [x for _, x in pairs], [rule for rule, _ in pairs]))
 
 
+ROUNDINGS = {np.ceil: ops.ceil, np.floor: ops.floor, np.trunc: ops.trunc}
+
+
+def rounded(uf: np.ufunc, given: tuple) -> Any:
+    """`np.ceil(n / 4)` of a size: what guards know they know rounded, too, where it is not below zero (a zero has a sign there)."""
+    x = given[0]
+    n = x.number if type(x) is TracedScalar and x.dtype == DOUBLE else x
+    e = n.node.expr if type(n) is torch.SymFloat else None
+    if e is None or not e.backed or any([s.kind is not int for s in e.symbols()]):
+        return None
+    low = vm.scope.range(e)[0]
+    return scalar_of(to_sym(vm.scope, ops.to_float(ROUNDINGS[uf](e))), DOUBLE) if low is not None and low >= 0 else None
+
+
+DOUBLE = np.dtype("float64")
 COMPARISONS = {np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal}
 
 

@@ -68,8 +68,9 @@ def in_data(world: World, source: Source) -> bool:
         return False
     is_module = world.module_holders.get(first)
     if is_module is None:
-        objects = [world.outside[i] for i, s in world.sources.items() if s is first]
-        is_module = world.module_holders[first] = not objects or isinstance(objects[0], torch.nn.Module)
+        found = [i for i, s in world.sources.items() if s is first]
+        objects = [world.outside[i] for i in found if i in world.outside]  # a tensor is none
+        is_module = world.module_holders[first] = not found or bool(objects) and isinstance(objects[0], torch.nn.Module)
     return not is_module and not goes_through_modules(source)
 
 

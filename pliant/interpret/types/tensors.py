@@ -14,7 +14,18 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards import views
-from pliant.interpret import attributes, datafield, globalstate, in_torch, indexing, tape, tensor_inputs, tensor_subclasses, walks
+from pliant.interpret import (
+    attributes,
+    datafield,
+    globalstate,
+    in_torch,
+    indexing,
+    tape,
+    tensor_dicts,
+    tensor_inputs,
+    tensor_subclasses,
+    walks,
+)
 from pliant.interpret.attributes import lookup, not_yet
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
 from pliant.interpret.capture import UNSET
@@ -25,7 +36,7 @@ from pliant.interpret.state import Break, vm
 from pliant.interpret.told_of_methods import refuse_replaced
 from pliant.interpret.types.row import row
 from pliant.interpret.world import TENSOR_TYPES, World
-from pliant.interpret.wrappers import is_stand
+from pliant.interpret.wrappers import is_stand, is_wrapped
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 
@@ -309,12 +320,12 @@ def getattr_(t: Any, name: str) -> Any:
         return wrapped_attribute(t, name)
     w = world.tensor_writes.get((id(t), name))
     if w is not None:
-        if w[1] is UNSET:
-            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
         return w[1]
     real = world.real.get(id(t))
     if name == "__dict__":
-        raise Break("PL0007", "the __dict__ of a tensor")
+        return tensor_dicts.whole(t)
+    if type(raw) not in COMPUTED and tensor_dicts.there(t, name):  # hides a method
+        return tensor_dicts.get(t, name)
     if name in ("numpy", "tolist") and (torch.Tensor, name) in METHOD_LOOKASIDES:
         return getattr(ORIGINAL, name).__get__(t)  # the stand-in has its own
     if name in OF_CLASS:
@@ -343,15 +354,10 @@ def getattr_(t: Any, name: str) -> Any:
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
     cls_has = hasattr(torch.Tensor, name)
     if real is not None and not cls_has:
-        d = real.__dict__
-        src = t.source
-        world.unusual()
-        if name in d:
-            return world.locate(d[name], src.dict().key(name))
-        if d or t.pytype is not torch.Tensor:
-            if hasattr(t.pytype, name):
-                return getattr(t.pytype, name).__get__(t) if callable(getattr(t.pytype, name)) else getattr(real, name)
-        world.guard(src.dict(), "DICT_CONTAINS", (name, False), name)
+        if t.pytype is not torch.Tensor and hasattr(t.pytype, name):
+            tensor_dicts.get(t, name)
+            return getattr(t.pytype, name).__get__(t) if callable(getattr(t.pytype, name)) else getattr(real, name)
+        tensor_dicts.get(t, name)
         raise AttributeError(f"{t.pytype.__name__!r} object has no attribute {name!r}")
     if type(raw) is FunctionType:
         own = lookup(t.pytype, name)  # parameters have some of their own
@@ -373,10 +379,9 @@ OF_CLASS = frozenset(
 
 def of_class_itself(t: Any, name: str, real: Any) -> Any:
     """What a tensor has of the class that the program sees, unless it holds one itself."""
-    if real is not None and name in real.__dict__:
-        return vm.world.locate(real.__dict__[name], t.source.dict().key(name))
-    if real is not None:
-        vm.world.guard(t.source.dict(), "DICT_CONTAINS", (name, False), name)
+    held = tensor_dicts.get(t, name)
+    if held is not UNSET:
+        return held
     for c in t.pytype.__mro__:
         if name in c.__dict__:
             return vm.getattr(c if name == "__annotations__" else t.pytype, name)  # classes tell only their own
@@ -465,7 +470,6 @@ def is_told(t: Any) -> bool:
 
 
 def setattr_(t: Any, name: str, value: Any) -> None:
-    world = vm.world
     if t.pytype not in TENSOR_TYPES and tensor_subclasses.set_own(t, name, value):
         return
     if type(lookup(torch.Tensor, name)) in (types.GetSetDescriptorType, property) and (globalstate.heard() or is_told(t)):
@@ -483,11 +487,27 @@ def setattr_(t: Any, name: str, value: Any) -> None:
     if name != "grad" or not takes_grad(t, value):
         if name in ("data", "grad", "requires_grad", "names", "real", "imag", "_backward_hooks"):
             raise Break("PL0012", f"assignment to tensor attribute {name!r}", clean=True)
-    world.tensor_writes[(id(t), name)] = (t, value)
+    if name == "grad":
+        vm.world.tensor_writes[(id(t), name)] = (t, value)
+    elif name == "__dict__":
+        tensor_dicts.replace(t, value)
+    elif has_say(t, name, "__set__"):
+        raise Break("PL0012", f"assignment to tensor attribute {name!r}, of which a descriptor has a say", clean=True)
+    else:
+        tensor_dicts.put(t, name, value)
+
+
+def has_say(t: Any, name: str, method: str) -> bool:
+    """Whether a descriptor takes what is stored (`__set__`) or deleted (`__delete__`) under this name."""
+    raw = lookup(t.pytype, name)
+    return raw is not UNSET and lookup(type(raw), method) is not UNSET
 
 
 def delattr_(t: Any, name: str) -> None:
-    raise Break("PL0012", f"deleting tensor attribute {name!r}", clean=True)
+    deleter = lookup(t.pytype, "__delattr__")
+    if is_wrapped(t) or name == "__dict__" or has_say(t, name, "__delete__") or deleter is not lookup(torch.Tensor, "__delattr__"):
+        raise Break("PL0012", f"deleting tensor attribute {name!r}", clean=True)
+    tensor_dicts.drop(t, name)
 
 
 def hashed(t: Any) -> Any:

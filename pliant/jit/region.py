@@ -150,6 +150,7 @@ class Region:
             history = History(self.sites, info is not None and bool(info.layout.loops))
             own = backends.OWN.get(self.config.backend) is not None and self.config.backend != backends.REMOTE
             history.whole_loops = history.joins = own
+            history.on_mesh = self.config.backend == backends.REMOTE
             found = self.records[code] = Record(history)
             self.codes.append(weakref.ref(code))
         return found

@@ -92,7 +92,7 @@ LATER = ["torch.bmm({x}.reshape(1, -1, {x}.shape[-1]), {y}.reshape(1, -1, {y}.sh
          "torch.nn.functional.rms_norm({x}, {x}.shape[-1:])", "torch.nn.functional.pairwise_distance({x}, {y})",
          "torch.nn.functional.binary_cross_entropy_with_logits({x}, {y}.sigmoid())", "torch.nn.functional.huber_loss({x}, {y})",
          "torch.nn.functional.l1_loss({x}, {y}, reduction='sum')", "torch.nn.functional.smooth_l1_loss({x}, {y}, reduction='none')",
-         "torch.nn.functional.kl_div({x}.log_softmax(-1), {y}.softmax(-1), reduction='batchmean')",
+         "torch.nn.functional.kl_div({x}.log_softmax(-1) - 0.5, {y}.softmax(-1), reduction='batchmean')",
          "torch.nn.functional.conv1d({x}[None], torch.ones(2, {x}.shape[0], 1, dtype={x}.dtype))",
          "torch.nn.functional.avg_pool1d({x}[None], 1)", "torch.nn.functional.max_pool1d({x}[None], 2, 1, 1)",
          "torch.nn.functional.interpolate({x}[None], scale_factor=2)", "torch.nn.functional.pad({x}, (0, 0, 1, 2), value=0.3)",

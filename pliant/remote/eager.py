@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from pliant import turns
 from pliant.graph.dispatch import is_dense
 from pliant.graph.trace import Trace
 from pliant.graph.traced import TracedTensor, Untraceable, make
@@ -72,7 +73,8 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
         if known is None:
             if len(mesh.plans) >= MOST:
                 mesh.plans.clear()
-            known = mesh.plans[key] = recorded(mesh, func, args, kwargs, distinct, slots)
+            with turns.compiling:
+                known = mesh.plans[key] = recorded(mesh, func, args, kwargs, distinct, slots)
             if known is BY_VALUE:
                 return by_value(mesh, func, args, kwargs, distinct)
         if known.plan.writes and overlapping(known.plan, slots):

@@ -1,6 +1,7 @@
 """Measurements of `pliant.remote`: `python -m benchmarks.remote --fuzz 1000 | --control | --scale | --train data | --kill 50 | --ddp`.
 
     --fuzz N       random programs over random placements against one process, on workers in threads
+    --programs     programs as users write them, beside one process
     --control      what the controller's part of a step costs, on workers that do nothing, beside Ray's own call
     --operators    a training step as one message, beside the same step operator by operator
     --scale        the same for 256 to 10,000 workers that are not there (docs/scaling.md)
@@ -30,7 +31,7 @@ from typing import Any
 import torch
 
 import pliant
-from benchmarks import remote_faults, remote_fuzz
+from benchmarks import remote_faults, remote_fuzz, remote_programs
 from pliant import remote
 from pliant.export import run
 from pliant.lower import pipeline
@@ -51,29 +52,48 @@ def example() -> Any:
 
 
 GPT2 = {"vocabulary": 50257, "width": 768, "heads": 12, "layers": 12, "most": 1024}
-"""The sizes of GPT-2 small: 163 million parameters, its output not tied to its embedding."""
+"""The sizes of GPT-2 small: 163 million parameters, its output not tied to its embedding (which would be on two stages)."""
+
+
+def optimizer_of(large: bool) -> Any:
+    """For GPT-2: what four workers have room for."""
+    if large:
+        return lambda params: torch.optim.SGD(params, lr=0.01, momentum=0.9)
+    return lambda params: torch.optim.AdamW(params, lr=1e-3)
+
+
+def losses_of(g: Any, model: Any, make: Any, batches: Any) -> list[tuple[float, int]]:
+    """The loss of each step, and the captures it made, in this process."""
+    step = pliant.compile(g.trainer(model, make(model.parameters())), backend="aten")
+    out = []
+    for ids in batches:
+        before = pliant.stats()["captures"]
+        out.append((step(ids).item(), pliant.stats()["captures"] - before))
+    return out
 
 
 def train(kind: str, workers: int, steps: int, transport: str, kills: int = 0, large: bool = False) -> None:
-    """Losses beside those of one process, which runs the same batches."""
+    """Losses beside those of one process, which runs the same batches before."""
     g = example()
     torch.manual_seed(0)
-    a = g.gpt(**GPT2) if large else g.gpt()
-    b = copy.deepcopy(a)
-    ref = pliant.compile(g.trainer(a, torch.optim.AdamW(a.parameters(), lr=1e-3)), backend="aten")
+    b = g.gpt(**GPT2) if large else g.gpt()
+    make = optimizer_of(large)
+    rows, most, vocabulary = (4, 16, GPT2["vocabulary"]) if large else (8, 64, 256)
+    began = time.perf_counter()
+    one_process = losses_of(g, copy.deepcopy(b), make, g.batches(steps, rows, most, vocabulary))
+    print(f"one process: {(time.perf_counter() - began) / steps * 1e3:.1f} ms a step", flush=True)
     mesh = remote.mesh(workers, transport=transport, timeout=600 if large else 60, lineage=32, init=LARGE if large else LOCAL)
     if kind == "pipeline":
-        pipe = remote.Pipeline(mesh, b, g.loss_of, lambda p: torch.optim.AdamW(p, lr=1e-3))
+        pipe = remote.Pipeline(mesh, b, g.loss_of, make)
         step = lambda ids: pipe.step(ids, ids, 4)
     else:
         (mesh.replicate if kind == "data" else lambda m: g.tensor_parallel(mesh, m))(b)
-        compiled = pliant.compile(g.trainer(b, torch.optim.AdamW(b.parameters(), lr=1e-3)), on=mesh)
+        compiled = pliant.compile(g.trainer(b, make(b.parameters())), on=mesh)
         step = lambda ids: compiled(mesh.shard(ids) if kind == "data" else mesh.replicate(ids))
     random.seed(0)
     worst, killed, times = 0.0, 0, []
-    for i, ids in enumerate(g.batches(steps, 2, 32, 256) if large else g.batches(steps, 8, 64, 256)):
-        before = pliant.stats()["captures"]
-        want = ref(ids).item()
+    for i, ids in enumerate(g.batches(steps, rows, most, vocabulary)):
+        want, here = one_process[i]
         mine = pliant.stats()["captures"]
         if kills and i > 2 and killed < kills and random.random() < max(0.5, kills / steps):
             os.kill(mesh.pids[random.randrange(workers)], signal.SIGKILL)
@@ -85,10 +105,10 @@ def train(kind: str, workers: int, steps: int, transport: str, kills: int = 0, l
         got = loss.item()
         times.append(time.perf_counter() - began)
         worst = max(worst, abs(want - got) / abs(want))
-        if i < 3 or i == steps - 1 or (kills and killed and i % 10 == 0):
+        if i < 3 or i == steps - 1 or (large and i % 5 == 0) or (kills and killed and i % 10 == 0):
             messages, data = (now - then for now, then in zip((mesh.counts["messages"], mesh.counts["bytes"]), sent, strict=True))
             print(f"step {i}: {want:.6f} {got:.6f}, {messages / workers:g} messages and {data / workers:.0f} bytes a worker,"
-                  f" captures {mine - before} here, {pliant.stats()['captures'] - mine} there,"
+                  f" captures {here} here, {pliant.stats()['captures'] - mine} there,"
                   f" {issued * 1e3:.2f} ms to issue, {times[-1] * 1e3:.1f} ms in all", flush=True)  # fmt: skip
     stats = mesh.stats()
     told = {k: v for k, v in stats.items() if k != "workers"}
@@ -268,6 +288,7 @@ def main() -> None:
     parser.add_argument("--aten", action="store_true", help="workers call ATen, and make no machine code: random programs go quicker")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--programs", nargs="*", help="those of remote_programs.py, all or by name")
     parser.add_argument("--control", action="store_true")
     parser.add_argument("--operators", action="store_true")
     parser.add_argument("--scale", action="store_true")
@@ -287,6 +308,8 @@ def main() -> None:
         run.native = types.SimpleNamespace(lower=pipeline.call_aten)  # type: ignore[assignment]
     if o.fuzz:
         print(remote_fuzz.fuzz(o.fuzz, o.seed, tuple(o.shape or [o.workers]), o.seconds))
+    if o.programs is not None:
+        remote_programs.run(o.workers, o.transport, o.programs, LOCAL)
     if o.control:
         control(o.workers, o.steps)
     if o.operators:

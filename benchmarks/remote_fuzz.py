@@ -3,7 +3,7 @@
 A program is a function of a few tensors of float64 or float32, made of operators, views, writes and, in some, gradients. It runs in this
 process, and compiled on a mesh of threads, at several sizes, with its arguments placed at random. Values, dtypes, sizes, what was
 written and exceptions must agree. One in ten trains a random model with a random optimizer, parameters placed at random: losses and
-parameters must agree.
+parameters must agree. Three in ten are programs of the controller (`remote_scripts.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 import pliant
+from benchmarks import remote_scripts
 from pliant import remote
 
 UNARY = ["torch.relu({})", "{} * 2 - 1", "-{}", "torch.sigmoid({})", "torch.tanh({})", "{}.abs()", "{}.clone()", "torch.exp(-{}.abs())",
@@ -78,6 +79,37 @@ OTHERS = ["torch.nn.functional.batch_norm({x}.reshape({x}.shape[0], -1), None, N
           "torch.nn.functional.one_hot({x}.argmax(-1), {x}.shape[-1]).to({x}.dtype)", "torch.linalg.vector_norm({x}, dim={d})",
           "torch.addmm({x}[0], {x}, {y}.transpose(-1, -2) @ {x})", "torch.nn.functional.softplus({x})",
            "torch.cumsum({x}.flip({d}), {d})"]  # fmt: skip
+LATER = ["torch.bmm({x}.reshape(1, -1, {x}.shape[-1]), {y}.reshape(1, -1, {y}.shape[-1]).mT)", "torch.cdist({x}, {y})",
+         "torch.kron({x}, {y})", "torch.tensordot({x}, {y}, dims=([-1], [-1]))", "{x}.triu(1)", "torch.rot90({x})",
+         "{x}.repeat_interleave(2, {d})", "torch.bucketize({x}, torch.tensor([-0.5, 0.1, 0.9], dtype={x}.dtype)).to({x}.dtype)",
+         "torch.searchsorted({x}.sort(-1).values, {x})", "torch.isin({x}, {x}[:1])", "{x}.logcumsumexp({d})", "{x}.cummax({d}).values",
+         "{x}.cummin({d}).indices", "{x}.renorm(2, 0, 0.7)", "torch.remainder({x}, 0.7)", "torch.hypot({x}, {y})", "torch.fmax({x}, {y})",
+         "torch.copysign({x}, {y})", "{x}.nanmean({d})", "{x}.nansum({d})", "{x}.quantile(0.3, {d})", "{x}.kthvalue(1, {d}).values",
+         "torch.aminmax({x}, dim={d}).max", "torch.diff({x}, dim={d})", "{x}.trace()", "torch.cov({x})", "torch.block_diag({x}, {y})",
+         "torch.column_stack([{x}, {y}])", "{x}.tensor_split(2, {d})[1]", "{x}.hsplit(1)[0]", "torch.nn.functional.glu({x}, {d})",
+         "torch.nn.functional.elu({x})", "torch.nn.functional.hardtanh({x})", "torch.nn.functional.mish({x})",
+         "torch.nn.functional.normalize({x}, dim={d})", "torch.nn.functional.cosine_similarity({x}, {y}, dim={d})",
+         "torch.nn.functional.rms_norm({x}, {x}.shape[-1:])", "torch.nn.functional.pairwise_distance({x}, {y})",
+         "torch.nn.functional.binary_cross_entropy_with_logits({x}, {y}.sigmoid())", "torch.nn.functional.huber_loss({x}, {y})",
+         "torch.nn.functional.l1_loss({x}, {y}, reduction='sum')", "torch.nn.functional.smooth_l1_loss({x}, {y}, reduction='none')",
+         "torch.nn.functional.kl_div({x}.log_softmax(-1) - 0.5, {y}.softmax(-1), reduction='batchmean')",
+         "torch.nn.functional.conv1d({x}[None], torch.ones(2, {x}.shape[0], 1, dtype={x}.dtype))",
+         "torch.nn.functional.avg_pool1d({x}[None], 1)", "torch.nn.functional.max_pool1d({x}[None], 2, 1, 1)",
+         "torch.nn.functional.interpolate({x}[None], scale_factor=2)", "torch.nn.functional.pad({x}, (0, 0, 1, 2), value=0.3)",
+         f"torch.nn.functional.embedding_bag(({IDS} % {{x}}.shape[0])[None], {{x}}.reshape({{x}}.shape[0], -1), mode='mean')",
+         "torch.nn.functional.layer_norm({x}, {x}.shape)", "torch.nn.functional.instance_norm({x}[None])",
+         "torch.baddbmm({x}[None], {x}[None], torch.eye({x}.shape[-1], dtype={x}.dtype)[None])", "torch.addmv({x}[0], {x}.T, {x}[:, 0])",
+         "torch.linalg.matrix_norm({x})", "torch.meshgrid({x}[0], {y}[0], indexing='ij')[0]", "torch.logaddexp({x}, {y})",
+         "{x}.masked_fill({y} > 0, 0.2)", "torch.where({x} > 0, {y}, 0.5)", "torch.clamp({x}, {y} - 1, {y} + 1)", "{x}.swapaxes(0, -1)",
+         "torch.atleast_3d({x})", "{x}.new_zeros({x}.shape[0], 2) + {x}[:, :1]", "torch.full_like({x}, 0.25) * {y}",
+         "torch.arange({x}.shape[0])[:, None] + {x}", "{x} * {x}.shape[0]", "torch.ones({x}.shape[{d}], dtype={x}.dtype).cumsum(0)",
+         "torch.linspace(0, 1, {x}.shape[0], dtype={x}.dtype)[:, None] * {x}", "{x}.unflatten(-1, (1, {x}.shape[-1]))",
+         "{x}.argsort({d}, descending=True)", "torch.stack([{x}, {x} * 2], -1).flatten(-2)", "torch.dstack([{x}, {y}])",
+         "{x}.view({x}.shape[0], -1)", "torch.complex({x}, {y}).abs()", "{x}.masked_select({x} > 0).sum()",
+         "{x}.count_nonzero({d})",
+         "torch.nn.functional.gumbel_softmax({x}, dim=-1) * 0", "({x} > 0).logical_xor({y} > 0)", "{x}.to(torch.bfloat16).float()",
+         "{x}.sign() + {x}.sgn()", "torch.nn.functional.unfold({x}[None, None], 1)",
+         "torch.cross({x}[:, :3], {y}[:, :3], dim=-1)"]  # fmt: skip
 MORE_WRITES = [f"{{x}}[{AT}] = 0.25", f"{{x}}[:, {IDS} % {{x}}.shape[1]] = 0.5",
            f"{{x}}.index_add_({{d}}, ({ALONG})[:1], {{x}}.narrow({{d}}, 0, 1) + 0)",
                "{x}.scatter_({d}, {x}.argsort({d}), 0.5)", "{x}[{x} > 0.5] = 0", "{x}.cumsum_({d})",
@@ -89,7 +121,9 @@ MORE_WRITES = [f"{{x}}[{AT}] = 0.25", f"{{x}}[:, {IDS} % {{x}}.shape[1]] = 0.5",
 ROWS_OF_Y = "{y}.reshape(-1, {y}.shape[-1])"
 AS_HEADS = "{}[None, None].flatten(0, -3)"
 PRODUCTS = [
-    "{x} @ {y}.transpose(-1, -2)", "{x}.transpose(-1, -2) @ {y}", "torch.einsum('...i,...i->...', {x}, {y})",
+    "{x} @ {y}.transpose(-1, -2)",
+    "{x}.transpose(-1, -2) @ {y}",
+    "torch.einsum('...i,...i->...', {x}, {y})",
     f"torch.nn.functional.linear({{x}}, {ROWS_OF_Y})",
     f"torch.nn.functional.linear({{x}}, {ROWS_OF_Y}, {ROWS_OF_Y}.sum(-1))",
     "torch.nn.functional.layer_norm({x}, {x}.shape[-1:])",
@@ -117,9 +151,9 @@ class Maker:
         pool = list(names)
         for i in range(ops):
             x, y = rng.choice(pool[-5:]), rng.choice(pool)
-            kind = rng.choices(("u", "b", "r", "v", "p", "i", "o", "w"), (2, 3, 3, 3, 3, 3, 4, 2 if not grads else 0))[0]
+            kind = rng.choices(("u", "b", "r", "v", "p", "i", "o", "l", "w"), (2, 3, 3, 3, 3, 3, 4, 4, 2 if not grads else 0))[0]
             d = rng.choice((0, -1, 1))
-            form = {"u": UNARY, "b": BINARY, "r": REDUCE, "v": VIEWS, "p": PRODUCTS, "i": INDEXED, "o": OTHERS,
+            form = {"u": UNARY, "b": BINARY, "r": REDUCE, "v": VIEWS, "p": PRODUCTS, "i": INDEXED, "o": OTHERS, "l": LATER,
                     "w": WRITES + MORE_WRITES}[kind]  # fmt: skip
             shape = rng.choice(form)
             if kind == "u" or kind == "b":
@@ -333,7 +367,7 @@ def fuzz(count: int, seed: int, shape: tuple[int, ...], seconds: float, verbose:
         if time.time() - began > seconds:
             break
         try:
-            what, told = (training if i % 10 == 9 else one)(mesh, i)
+            what, told = (training if i % 10 == 9 else remote_scripts.script if i % 10 in (2, 4, 7) else one)(mesh, i)
         except Exception:
             what, told = "wrong", f"# seed {i}\n{traceback.format_exc()}"
             mesh.close()

@@ -148,7 +148,7 @@ class AutogradRegion:
         watch = tuple([i for i, s in enumerate(self.plan.inputs) if isinstance(s, TracedTensor) and s.vid in self.traced.watch])
         if watch:
             apply = watching(watch, apply, functools.partial(self.build_later, forward.fn, results))
-        plain = tuple([i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids])
+        plain = tuple([i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids and not is_list(h)])
         kept = None if why_not(self.plan) else (plain, draws(self.plan))
         known = checkpoint_globals(kept, apply, forward.fn) if any(self.shared) else {}
         around, heads = self.write_around({"_apply": apply, **known}), self.plan.differentiable

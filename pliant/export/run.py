@@ -22,6 +22,8 @@ from pliant.symbolic.scope import BRANCH, Assert
 class Runner:
     """Calls of one program: checked, compiled on the first."""
 
+    lower = staticmethod(native.lower)
+
     def __init__(self, p: Program) -> None:
         self.p = p
         self.caller = caller_of(p)
@@ -38,9 +40,7 @@ class Runner:
         slots = [i.value for i in p.inputs]
         outputs = [spelled.now(o.value) for o in p.outputs]
         asserts = [Assert(a.expr, site_of(a.site), a.why, a.raises) for a in p.asserts]
-        return aten.build(
-            p.trace, slots, outputs, name=p.name, ops=spelled.ops, guard=True, asserts=asserts, lower=native.lower
-        ).fn
+        return aten.build(p.trace, slots, outputs, name=p.name, ops=spelled.ops, guard=True, asserts=asserts, lower=self.lower).fn
 
     def flat(self, values: dict[str, Any]) -> list[Any]:
         """The outputs for inputs by name, in order."""

@@ -128,8 +128,20 @@ READ: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+def readable(t: torch.Tensor) -> bool:
+    """Whether machine code finds the elements where the tensor says that they lie: not of one that stands for others.
+
+    (What `torch.func` hands to a function, fakes, wrappers of tensors, tensors of a mesh, zeros that are not there.)
+    """
+    if type(t).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or torch._C._functorch.is_functorch_wrapped_tensor(t):
+        return False
+    return not (torch._is_functional_tensor(t) or torch._is_zerotensor(t))
+
+
 class Caller:
     """Checks the calls of one program: from arguments to slots."""
+
+    readable = staticmethod(readable)
 
     def __init__(self, p: Program) -> None:
         self.p = p
@@ -210,7 +222,7 @@ class Caller:
                 value = READ[op](value, arg)
             except (KeyError, IndexError, AttributeError, TypeError) as e:
                 raise SignatureError(
-                    f"{naming.path_name((first, *steps[:n + 1]))} is missing: {naming.path_name((first, *steps[:n]))} is {short(value)}."
+                    f"{naming.path_name((first, *steps[: n + 1]))} is missing: {naming.path_name((first, *steps[:n]))} is {short(value)}."
                 ) from e
         return value
 
@@ -256,6 +268,8 @@ class Caller:
             or value.layout is not torch.strided
         ):
             raise SignatureError(f"{i.name} must be {self.promise(i)}, but a {describe(value)} came.")
+        if not self.readable(value):
+            raise SignatureError(f"{i.name} must be {self.promise(i)} in memory, but a {type(value).__name__} came that holds others.")
 
     def number(self, i: Input, value: Any) -> Any:
         kind = i.value.kind

@@ -1,4 +1,4 @@
-"""Operators whose memory layout PyTorch's meta kernels get wrong on the CPU: the layout is seen by running the operator once.
+"""Operators whose results PyTorch's meta kernels get wrong on the CPU: how they lie, or their sizes, is seen by running the operator once.
 
 The order of the dims in memory is taken from a run on tensors of the captured sizes; the strides are then packed in that order.
 These kernels choose the order from their arguments (which dims to transform) and from the order of the input's dims, never from sizes.
@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.graph.dispatch import check, record, through_meta
 from pliant.graph.originals import torch
-from pliant.graph.rules.shape import key, same, strided
+from pliant.graph.rules.shape import key, new, same, strided
 from pliant.graph.rules.table import handler
 from pliant.graph.traced import TracedTensor, Untraceable
 
@@ -40,6 +40,38 @@ def probed(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         real = func(*tree_map(lambda x: example(trace, x), args), **tree_map(lambda x: example(trace, x), kwargs))
     fixed = iter([arranged(trace, func, t, r) for t, r in zip(tree_flatten(out)[0], tree_flatten(real)[0])])
     out = tree_map(lambda _: next(fixed), out)
+    record(trace, func, args, kwargs, out)
+    return out
+
+
+ROWS, WIDTH, INDICES, OFFSETS = 7, 4, 5, 3
+"""Sizes of which each can be told from the others."""
+
+
+@handler("_embedding_bag", "_embedding_bag_forward_only")
+def bags(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Sizes of what is kept for the gradient: they follow from the mode, the dtype and how the table lies, never from its size."""
+    check(trace, func, args)
+    out = through_meta(trace, func, args, kwargs)  # which refuses operands that do not fit
+    names = [a.name for a in func._schema.arguments]
+    more = {**dict(zip(names, args)), **kwargs}
+    weight, indices, offsets = (more.pop(name) for name in names[:3])
+    if weight.device.type != "cpu" or [len(t.sizes) for t in (weight, indices, offsets)] != [2, 1, 1]:
+        record(trace, func, args, kwargs, out)
+        return out
+    twins = [torch.zeros(n, dtype=t.dtype) for n, t in zip(((ROWS, WIDTH), (INDICES,), (OFFSETS,)), (weight, indices, offsets))]
+    if not same(weight.strides[1], 1):
+        twins[0] = torch.zeros(WIDTH, ROWS, dtype=weight.dtype).t()
+    if (scale := more.get("per_sample_weights")) is not None:
+        more["per_sample_weights"] = torch.zeros(2 * INDICES, dtype=scale.dtype).as_strided(
+            (INDICES,), (1 if same(scale.strides[0], 1) else 2,)
+        )
+    if more.get("padding_idx", -1) >= 0:
+        more["padding_idx"] = 0
+    with torch._C._DisableTorchDispatch():
+        real = func(*twins, **more)
+    size = {0: 0, WIDTH: weight.sizes[1], INDICES: indices.sizes[0], OFFSETS: offsets.sizes[0], OFFSETS - 1: offsets.sizes[0] - 1}
+    out = tuple([new(trace, tuple([size[n] for n in r.shape]), r.dtype, weight.device) for r in real])
     record(trace, func, args, kwargs, out)
     return out
 

@@ -90,6 +90,7 @@ class History:
     """The memory of one code object that has entries: what the interpreter asks, and `learn`, which a miss feeds."""
 
     whole_loops = False  # whether loops on data may become operations of the graph
+    on_mesh = False  # whether graphs run on the workers of a mesh
     joins = False  # whether both sides of a branch on data may be one operation of the graph (`joins_at`)
     counts_rounds = False  # whether loops over symbolic ranges do, and loops that write to memory from before (export)
     keeps_ones = False  # whether sizes of 0 and 1 stay so, though they are dynamic (export)

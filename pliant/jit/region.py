@@ -151,6 +151,7 @@ class Region:
             info = resume.info_of(code)
             history = History(self.sites, info is not None and bool(info.layout.loops))
             history.whole_loops = history.joins = self.own
+            history.on_mesh = self.config.backend == backends.REMOTE
             found = self.records[code] = Record(history)
             self.codes.append(weakref.ref(code))
         return found

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from pliant import turns
 from pliant.graph.dispatch import is_dense
 from pliant.graph.trace import Trace
 from pliant.graph.traced import TracedTensor, Untraceable, make
@@ -16,13 +17,15 @@ from pliant.lower import liveness
 from pliant.remote import sharding
 from pliant.remote.backend import mesh_of, overlapping, start, tell, travelling
 from pliant.remote.partition import EAGER, VIEWS, Plan, Refused, partition
-from pliant.remote.placements import RemoteError
+from pliant.remote.placements import OnWorker, RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
 from pliant.symbolic.scope import Scope
 
 aten = torch.ops.aten
 ITEM = aten._local_scalar_dense.default
 SAME = (aten.detach.default, aten.alias.default)
+BY_VALUE = object()
+"""In place of a plan: the operator runs in this process."""
 MOST = 4096
 """Plans of single operators that a mesh keeps."""
 
@@ -64,13 +67,16 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
             if not any(t is d for d in distinct):
                 distinct.append(t)
         known = mesh.plans.get(key)
-        if known is not None:
-            slots = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in distinct]
-        else:
-            slots = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in distinct]
+        if known is BY_VALUE:
+            return by_value(mesh, func, args, kwargs, distinct)
+        slots = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in distinct]
+        if known is None:
             if len(mesh.plans) >= MOST:
                 mesh.plans.clear()
-            known = mesh.plans[key] = recorded(mesh, func, args, kwargs, distinct, slots)
+            with turns.compiling:
+                known = mesh.plans[key] = recorded(mesh, func, args, kwargs, distinct, slots)
+            if known is BY_VALUE:
+                return by_value(mesh, func, args, kwargs, distinct)
         if known.plan.writes and overlapping(known.plan, slots):
             raise Refused(f"{func} writes to memory of which it reads another tensor")
         outs = start(mesh, known.plan, slots, {}, known.makers, bool(known.plan.answers))
@@ -89,10 +95,21 @@ def restride(func: Any, view: Any, args: tuple) -> RemoteTensor:
     return x
 
 
-def here(func: Any, args: tuple, kwargs: dict) -> Any:
+def here(func: Any, args: tuple, kwargs: dict, why: str = "into a tensor of this process") -> Any:
     """Only tensors of this process are written: the operator runs here."""
-    fetch = lambda x: x.fetched(f"{func} into a tensor of this process") if type(x) is RemoteTensor else x
+    fetch = lambda x: x.fetched(f"{func} {why}") if type(x) is RemoteTensor else x
     return func(*mapped(args, fetch), **mapped(kwargs, fetch))
+
+
+def by_value(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any]) -> Any:
+    """What the operator gives depends on values (how many there are; a plain bool): it runs here, and tensors that it makes go back.
+
+    To the worker that has all operands, or to every one.
+    """
+    places = {t.placement for t in distinct if type(t) is RemoteTensor}
+    back = places.pop() if len(places) == 1 and isinstance(next(iter(places)), OnWorker) else Replicate()
+    made = here(func, args, kwargs, "depends on values")
+    return mapped(made, lambda x: mesh.put(x, back) if isinstance(x, torch.Tensor) else x)
 
 
 def mapped(x: Any, fn: Any) -> Any:
@@ -131,8 +148,8 @@ def described(x: Any, flat: list[Any]) -> Any:
     return type(x), repr(x) if type(x) is float else x
 
 
-def recorded(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any], slots: list[RemoteTensor]) -> Known:
-    """The plan of an operator."""
+def recorded(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any], slots: list[RemoteTensor]) -> Any:
+    """The plan of an operator, or `BY_VALUE`."""
     scope = Scope()
     trace = Trace(scope, allow_unbacked=False)
     stands: dict[int, TracedTensor] = {}
@@ -146,6 +163,8 @@ def recorded(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any
         try:
             out = func(*mapped(args, now), **mapped(kwargs, now))
         except Untraceable as e:
+            if e.kind == "data-dependent" and not func._schema.is_mutable:
+                return BY_VALUE
             raise Refused(f"{e}, on a mesh") from e
     inputs = list(stands.values())
     given = {t.vid: i for i, t in enumerate(inputs)}
@@ -160,9 +179,7 @@ def recorded(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any
             outputs.append(o)
         else:
             where.append(("plain", o))
-    plan = partition(
-        scope, trace.ops, inputs, outputs, [t.placement for t in slots], slots, mesh.shape, sharding.ALL, EAGER
-    )
+    plan = partition(scope, trace.ops, inputs, outputs, [t.placement for t in slots], slots, mesh.shape, sharding.ALL, EAGER)
     tell(plan)
     makers = [(fixed(o.sizes), fixed(o.strides), fixed((o.offset,)), o.dtype) for o in outputs]
     return Known(plan, makers, where, type(out) if isinstance(out, (list, tuple)) else None)

@@ -19,8 +19,11 @@ from typing import Any
 import torch
 
 from pliant import events
+from pliant.export import Program
 from pliant.remote import checkpoint, recovery, wire
+from pliant.remote.deployed import Deployed
 from pliant.remote.placements import OnWorker, Placement, Placements, RemoteError, Replicate, Shard, cuts_of, each, pieces, together
+from pliant.remote.serve import Server
 from pliant.remote.tensor import Handle, RemoteTensor
 from pliant.remote.transport import Dead
 
@@ -43,6 +46,26 @@ class Message:
     replies: list[Any] | None = None
     again: bool = False  # sent again: what it said is known
     tags: list[str] = field(default_factory=list)
+
+
+def become(t: torch.Tensor, x: RemoteTensor, mesh: Mesh, name: str) -> None:
+    """The object `t` is `x` from now on, its gradient with it."""
+    if t is x:
+        return
+    x.requires_grad_(t.requires_grad)
+    grad = mesh.placed(t.grad, x.placement) if t.is_leaf and t.grad is not None else None
+    if isinstance(t, RemoteTensor) and (t.stride(), t.storage_offset()) == (x.stride(), x.storage_offset()):
+        t.handle, t.placement = x.handle, x.placement
+        if grad is not None:
+            t.grad = grad
+        return
+    if grad is not None:
+        x.grad = grad
+    try:
+        torch.utils.swap_tensors(t, x)
+    except RuntimeError as e:
+        why = "something (a function compiled and run before, for one) knows this object" if "weakref" in str(e) else str(e)
+        raise RemoteError(f"{name} cannot be put on a mesh in place: {why}. Put a copy there (copy.deepcopy), or do it before.") from e
 
 
 class Failed(RemoteError):
@@ -210,8 +233,10 @@ class Mesh:
             return self.module(value, lambda name: placement)
         if isinstance(value, RemoteTensor):
             return self.moved(value, placement)
+        if isinstance(value, Program):
+            return Deployed(value, lambda name, t: self.placed(t.detach(), placement))
         if not isinstance(value, torch.Tensor):
-            raise TypeError(f"a tensor or a module can be put on a mesh, not a {type(value).__name__}")
+            raise TypeError(f"a tensor, a module or an exported program can be put on a mesh, not a {type(value).__name__}")
         if value.layout is not torch.strided or value.is_quantized or value.dtype not in wire.NAMES:
             raise RemoteError(f"a {value.layout} tensor of {value.dtype} cannot be put on a mesh")
         if value.device.type != "cpu":
@@ -222,14 +247,15 @@ class Mesh:
         return x.requires_grad_(value.requires_grad) if value.is_floating_point() else x
 
     def module(self, module: torch.nn.Module, of: Any) -> torch.nn.Module:
-        made: dict[int, Any] = {}  # tied ones stay tied
+        """Its parameters and buffers stay the objects that they are, for what else holds them (another module, an optimizer)."""
+        done: dict[int, torch.Tensor] = {}
         for prefix, m in module.named_modules():
             for table in (m._parameters, m._buffers):
                 for name, t in table.items():
-                    if t is not None:
-                        if id(t) not in made:
-                            made[id(t)] = t, self.placed(t, of(f"{prefix}.{name}" if prefix else name))
-                        table[name] = made[id(t)][1]
+                    if t is not None and id(t) not in done:
+                        done[id(t)] = t
+                        path = f"{prefix}.{name}" if prefix else name
+                        become(t, self.placed(t, of(path)), self, path)
         return module
 
     def synchronize(self) -> None:
@@ -262,6 +288,13 @@ class Mesh:
     def restore(self, path: Any, state: Any) -> None:
         """Put what `checkpoint` wrote into the tensors of `state`."""
         checkpoint.read(path, state)
+
+    def serve(self, program: Any, **options: Any) -> Server:
+        """A pool of replicas, one on each worker, behind one queue; `options` as for `remote.Server`.
+
+        `program`: a module (each worker gets a copy), an exported program, or a function that makes a module.
+        """
+        return Server(self, program, **options)
 
     def close(self) -> None:
         """End the workers. Remote tensors of this mesh have no values any more."""
@@ -426,13 +459,16 @@ class Mesh:
             answers = self.answered(message)
             assert message is not None and message.replies is not None
             self.broken(x.handle)
+            self.tell()  # of something else: what was read may be older than a write that failed
             parts = {}
             for worker in ranks:
                 found = answers[worker]
                 if not found or found[-1] is None or found[-1][0] != "tensor":
                     self.tell()
                     raise Failed(f"a tensor has no value: {found[-1][2] if found and found[-1] else 'it is not there'}")
-                parts[worker] = message.replies[worker][2][found[-1][1]]
+                t = parts[worker] = message.replies[worker][2][found[-1][1]]
+                if t.dtype is not x.dtype or not (any(cut) or t.shape == x.shape):
+                    raise RemoteError(f"a worker has {t.dtype} {tuple(t.shape)} where {x.dtype} {tuple(x.shape)} should be")
             self.counts["fetched_bytes"] += sum(t.numel() * t.element_size() for t in parts.values())
             message.replies = [(s, a, []) for s, a, _ in message.replies]
             return parts[ranks[0]] if len(ranks) == 1 else self.joined(x, own, parts, ())

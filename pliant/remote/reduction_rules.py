@@ -225,7 +225,8 @@ def variance(p: Partitioner, op: Op, x: TracedTensor, place: Shard, dims: list[i
     mean = p.emit(aten.div.Tensor, total(p, local, dims), n)
     centred = p.emit(aten.sub.Tensor, local, mean)
     squares = total(p, p.emit(aten.mul.Tensor, centred, centred), dims)
-    found = p.emit(aten.div.Tensor, squares, n - (1 if correction is None else correction))
+    left = torch.sym_max(n - (1 if correction is None else correction), 0)  # of nothing: 0 / 0
+    found = p.emit(aten.div.Tensor, squares, left)
     if "std" in name:
         found = p.emit(aten.sqrt.default, found)
     for out, t in zip(op.outs, (found, mean) if "mean" in name else (found,), strict=True):

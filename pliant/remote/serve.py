@@ -7,26 +7,32 @@ where too many wait, `submit` blocks (backpressure). A batch is one call of the 
 from __future__ import annotations
 
 import collections
+import copy
 import itertools
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.export import Program
 from pliant.jit.compile import compile
-from pliant.remote.mesh import Mesh
+from pliant.remote.deployed import Deployed
 from pliant.remote.placements import RemoteError
+
+if TYPE_CHECKING:
+    from pliant.remote.mesh import Mesh
 
 MOST_OUT = 2
 """Batches that are out for each worker."""
 
 
 class Server:
-    """`make()` gives the module, once for each worker. Requests are tensors `[length, ...]`; a batch is them padded to the longest.
+    """`model`: a module, of which each worker gets a copy, an exported program, or a function that makes a module.
 
+    Requests are tensors `[length, ...]`; a batch is them padded to the longest.
     `module(batch, lengths)` returns a tensor with a row for each request. `batch`: the most of a batch; `waste`: the share of padding that
     a batch may have; `wait`: seconds that a request waits for company; `queue`: requests that may wait.
     """
@@ -34,7 +40,7 @@ class Server:
     def __init__(
         self,
         mesh: Mesh,
-        make: Callable[[], torch.nn.Module],
+        model: torch.nn.Module | Program | Callable[[], torch.nn.Module],
         *,
         batch: int = 16,
         waste: float = 0.25,
@@ -42,8 +48,8 @@ class Server:
         queue: int = 1024,
     ) -> None:
         self.mesh, self.batch, self.waste, self.wait = mesh, batch, waste, wait
-        self.replicas = [mesh[r].put(make().eval()) for r in range(len(mesh))]
-        self.calls = [compile(call_of(m), on=mesh, isolate_recompiles=True) for m in self.replicas]
+        self.replicas = [worker.put(replica_of(model)) for worker in mesh]
+        self.calls = [call_of(m, mesh) for m in self.replicas]
         self.room = threading.Semaphore(queue)
         self.waiting: list[tuple[float, torch.Tensor, Future]] = []
         self.out: collections.deque[tuple[Any, list[Future]]] = collections.deque()
@@ -142,8 +148,17 @@ class Server:
                 self.room.release()
 
 
-def call_of(module: torch.nn.Module) -> Callable:
+def replica_of(model: Any) -> Any:
+    if isinstance(model, Program):
+        return model
+    return (copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model()).eval()
+
+
+def call_of(module: Any, mesh: Mesh) -> Callable:
+    if isinstance(module, Deployed):
+        return module
+
     def call(batch: Any, lengths: Any) -> Any:
         return module(batch, lengths)
 
-    return call
+    return compile(call, on=mesh, isolate_recompiles=True)

@@ -7,6 +7,7 @@ To PyTorch it is a tensor on the CPU of its global size. An operator on it becom
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 
 from pliant import events
 from pliant.graph.originals import gradients
+from pliant.interpret.state import vm
 from pliant.interpret.types.row import LOCATED
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.remote.placements import OnWorker, Placement, RemoteError, each
@@ -151,5 +153,15 @@ class Moved(torch.autograd.Function):
 
 
 TENSOR_TYPES.add(RemoteTensor)
-LOCATED[RemoteTensor] = LOCATED[torch.Tensor]
+
+
+def locate(world: Any, v: RemoteTensor, source: Any) -> Any:
+    """A traced input stands for a remote tensor. Another backend would look for its elements where there are none: no capture."""
+    if getattr(world.history, "on_mesh", False):
+        return AS_TENSOR(world, v, source)
+    raise vm.capture_failed("it reads a tensor of a mesh, and was compiled (or is exported) without on=mesh: its operators run one by one")
+
+
+AS_TENSOR: Any = LOCATED[torch.Tensor].locate
+LOCATED[RemoteTensor] = dataclasses.replace(LOCATED[torch.Tensor], locate=locate)
 Operator = Callable[[Any, tuple, dict], Any]

@@ -84,7 +84,7 @@ def in_group(p: Partitioner, ins: list, outs: list, group_in: list[int], group_o
         if d > lead:
             rest = p.symbol(rest) * p.symbol(outs[d])
     # a piece has `length(base) * factor * inner` elements, in rows of `rest`
-    total = p.plain(p.symbol(place.factor) * p.symbol(inner)) if place.factor != 1 or inner != 1 else 1
+    total = p.plain(p.symbol(place.factor) * p.symbol(inner))
     return divided(p, place, total, p.plain(rest), lead)
 
 

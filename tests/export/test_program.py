@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 
 import pliant
@@ -532,3 +534,26 @@ def test_draws_that_nobody_reads_are_notes(tmp_path):
     program.save(tmp_path / "m.pliant")
     for p in (program, pliant.load(tmp_path / "m.pliant")):
         torch.testing.assert_close(p(torch.ones(5)), torch.full((5,), 4.0))
+
+
+def held_by_others():
+    x = torch.randn(4, 3)
+    yield "wrapper", TwoTensor(x, x.clone())
+    yield "fake", FakeTensorMode().from_tensor(x)
+    yield "functional", torch._to_functional_tensor(x)
+    yield "zeros", torch._efficientzerotensor(4, 3)
+
+
+@pytest.mark.parametrize("kind, x", held_by_others())
+def test_tensors_whose_elements_are_elsewhere_are_refused(kind, x):
+    """Machine code would look for them where there are none: it ended the process."""
+    p = pliant.export(torch.nn.Linear(3, 2), (torch.randn(3, 3),))
+    with pytest.raises(ValueError, match="in memory"):
+        p(x)
+
+
+def test_programs_under_function_transforms_are_refused():
+    p = pliant.export(torch.nn.Linear(3, 2), (torch.randn(3, 3),))
+    for call in (torch.vmap(lambda v: p(v[None])), torch.func.grad(lambda v: p(v).sum())):
+        with pytest.raises(ValueError, match="in memory"):
+            call(torch.randn(4, 3))

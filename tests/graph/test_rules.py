@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import pliant
 from pliant.errors import InternalError
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.rules.table import add
@@ -68,7 +69,7 @@ for _op in ("sqrt", "sin", "reciprocal", "abs"):
     case(getattr(aten, _op).default, "ab", name=_op, dtypes=[i64])
 for _op in ("add", "mul", "sub", "div", "eq", "lt"):
     _fn = getattr(aten, _op).Tensor
-    for _pair in "abc abc|abc bc|a1c abc|abc a1c|abc |" " abc|a1 1b|abcd abcd|a b".split("|"):
+    for _pair in "abc abc|abc bc|a1c abc|abc a1c|abc | abc|a1 1b|abcd abcd|a b".split("|"):
         case(_fn, *_pair.split(" "), name=_op)
     for _types in ((f32, i64), (i64, f32), (b8, f32), (i64, b8)):
         if _op != "sub" or b8 not in _types:
@@ -387,3 +388,19 @@ def test_parts_of_a_pinned_size_ask_nothing() -> None:
     assert len(scope.known) == answers
     assert [tuple(map(int, p.sizes)) for p in parts] == [(3,), (3,), (5, 3), (6, 3), (2, 3), (2, 3), (2, 3), (1, 3)]
     assert len(scope.guards) == 1
+
+
+@pytest.mark.parametrize("mode, last", [(0, False), (0, True), (1, False), (1, True), (2, False), (2, True)])
+@pytest.mark.parametrize("packed", [True, False])
+def test_sizes_of_what_embedding_bag_keeps(mode: int, last: bool, packed: bool) -> None:
+    """PyTorch's meta kernel says other ones than the CPU's gives."""
+
+    def f(w: torch.Tensor, i: torch.Tensor, o: torch.Tensor) -> list:
+        return [tuple(t.shape) for t in torch.embedding_bag(w, i, o, False, mode, False, None, last)]
+
+    compiled = pliant.compile(f, fullgraph=True)
+    for rows, n, bags in ((7, 5, 3), (4, 9, 2), (6, 3, 3)):
+        w = torch.randn(rows, 4) if packed else torch.randn(4, rows).t()
+        i, o = torch.arange(n) % rows, torch.arange(bags)
+        for grad in (False, True):
+            assert compiled(w.detach().requires_grad_(grad), i, o) == f(w.detach().requires_grad_(grad), i, o)

@@ -7,6 +7,7 @@ import gc
 import json
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -143,6 +144,91 @@ def branches(x):
     if y.sum() > 3:
         return y + 1
     return y - 1
+
+
+def test_a_fetch_tells_of_what_failed_before(mesh):
+    """What is read may be older than a write that was left out: whoever reads is told first, once."""
+    table, total, other = mesh.replicate(torch.randn(10, 3)), mesh.replicate(torch.zeros(3)), mesh.replicate(torch.ones(2))
+    f = pliant.compile(looked_up, on=mesh)
+    f(table, mesh.shard(torch.tensor([0, 60])), total)
+    with pytest.raises(remote.Failed, match="IndexError"):
+        other.cpu()
+    assert torch.equal(other.cpu(), torch.ones(2)) and torch.equal(total.cpu(), torch.zeros(3))
+
+
+def test_modules_that_are_placed_one_by_one_keep_what_they_share(mesh):
+    """Parameters stay the objects that they are: for another module, and for an optimizer that was made before."""
+    torch.manual_seed(0)
+    embedding, head = torch.nn.Embedding(9, 6), torch.nn.Linear(6, 9, bias=False)
+    head.weight = embedding.weight
+    here = copy.deepcopy(torch.nn.ModuleList([embedding, head]))
+    optimizer = torch.optim.AdamW(embedding.parameters(), lr=0.1)
+    mesh.replicate(embedding)
+    mesh.replicate(head)
+    assert head.weight is embedding.weight and optimizer.param_groups[0]["params"][0] is head.weight
+
+    def trainer(table, out, optimizer):
+        def step(ids):
+            loss = F.cross_entropy(out(table(ids)), ids)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step
+
+    step, ref = pliant.compile(trainer(embedding, head, optimizer), on=mesh), trainer(*here, torch.optim.AdamW(here.parameters(), lr=0.1))
+    for n in (4, 5, 3):
+        ids = torch.arange(n)
+        assert torch.allclose(step(mesh.shard(ids)).cpu(), ref(ids), rtol=1e-5)
+    mesh.place(head, {"weight": remote.Shard(0)})
+    assert str(embedding.weight.placement) == "Shard(0)" and torch.allclose(embedding.weight.cpu(), here[0].weight, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gradient_goes_with_its_parameter(mesh):
+    m = torch.nn.Linear(3, 2)
+    m(torch.ones(4, 3)).sum().backward()
+    want = m.weight.grad.clone()
+    mesh.replicate(m)
+    assert torch.equal(m.weight.grad.cpu(), want) and m.weight.requires_grad
+
+
+def test_a_parameter_that_is_known_by_a_weak_reference_is_not_put_in_place(mesh):
+    m = torch.nn.Linear(3, 2)
+    known = weakref.ref(m.weight)
+    with pytest.raises(remote.RemoteError, match=r"weight .* copy"):
+        mesh.replicate(m)
+    assert mesh.replicate(copy.deepcopy(m)).weight.requires_grad and known() is m.weight
+
+
+@pytest.mark.parametrize("backend", ["native", "aten", "eager"])
+def test_a_function_compiled_for_no_mesh(mesh, backend):
+    """Its machine code would look for elements that are not here: it runs operator by operator."""
+    m = torch.nn.Linear(3, 2)
+    f = pliant.compile(lambda x: (m(x) * 2).relu(), backend=backend, strict=False)
+    x = torch.randn(4, 3)
+    want = f(x)
+    with pytest.warns(RuntimeWarning, match="on=mesh"):
+        assert torch.allclose(f(mesh.shard(x)).cpu(), want, atol=1e-6)
+    mesh.replicate(m)
+    assert torch.allclose(f(x).cpu(), want, atol=1e-6) and torch.allclose(f(mesh.shard(x)).cpu(), want, atol=1e-6)
+    with pytest.raises(pliant.PliantError, match="on=mesh"):
+        pliant.export(m, (x,))
+
+
+def test_what_depends_on_values_is_computed_here(mesh):
+    x = torch.tensor([[0.0, 2, 0], [3, 0, 4]])
+    y, z = mesh.shard(x), mesh[1].put(x)
+    found, stop = heard("fetch")
+    assert torch.allclose(y, x) and torch.equal(y, mesh.replicate(x)) and not torch.equal(y, z + 1)
+    stop()
+    assert "depends on values" in found[0]["why"]
+    assert torch.equal(y.nonzero().cpu(), x.nonzero()) and torch.equal(torch.unique(y).cpu(), torch.unique(x))
+    assert str(z.nonzero().placement) == "OnWorker(1)" and str(y[y > 0].placement) == "Replicate()"
+    p, q = y.clone().requires_grad_(), x.clone().requires_grad_()
+    (p[p > 0] ** 2).sum().backward()
+    (q[q > 0] ** 2).sum().backward()
+    assert torch.equal(p.grad.cpu(), q.grad)
 
 
 def test_graph_breaks_run_on_the_controller(mesh):
@@ -299,6 +385,7 @@ def test_counts_of_the_mesh(mesh):
         assert worker["calls"] == 2 and worker["programs"] == 1 and worker["tensors"] == 1
         assert worker["bytes"] * 3 == found["bytes"] and worker["messages"] * 3 == found["messages"]
 
+
 @pytest.mark.parametrize("lineage", [512, 3])
 def test_what_a_lost_worker_had_is_made_again(lineage):
     """A worker that begins anew, in the middle: the numbers are those of a mesh that lost nobody."""
@@ -336,3 +423,35 @@ def test_serving_batches_by_length(mesh):
     assert server.counts["requests"] == 24 and server.counts["batches"] < 24
     with pytest.raises(remote.RemoteError, match="closed"):
         server.submit(requests[0])
+
+
+def test_exported_programs_run_on_a_mesh(mesh):
+    """Weights once, then one message a call; what does not fit is refused here; what a mesh cannot do is, too."""
+    torch.manual_seed(0)
+    m = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.GELU(), torch.nn.Linear(5, 2))
+    p = pliant.export(m, (torch.randn(4, 3),))
+    for put, on in ((mesh.replicate, mesh.shard), (mesh[1].put, mesh[1].put)):
+        run = put(p)
+        for rows in (4, 1, 7, 2):
+            x = torch.randn(rows, 3)
+            before = mesh.counts["programs"]
+            y = run(on(x))
+            assert torch.allclose(y.cpu(), m(x), atol=1e-6) and y.placement == on(x).placement
+            assert mesh.counts["programs"] - before <= (rows == 4)
+        assert torch.allclose(run(on(x).t().clone().t()).cpu(), m(x), atol=1e-6) and torch.allclose(run(x).cpu(), m(x), atol=1e-6)
+        with pytest.raises(ValueError, match="size"):
+            run(on(torch.randn(4, 2)))
+    counted = torch.nn.BatchNorm1d(3)
+    with pytest.raises(remote.RemoteError, match="results alone"):
+        mesh.replicate(pliant.export(counted, (torch.randn(4, 3),)))
+
+
+@pytest.mark.parametrize("how", ["module", "program"])
+def test_a_pool_of_a_module_or_a_program(mesh, how):
+    model = Mean(3) if how == "module" else pliant.export(Mean(3).eval(), (torch.randn(2, 4, 3), torch.tensor([4, 2])))
+    server = mesh.serve(model, batch=4, queue=3)
+    requests = [torch.randn(1 + i % 5, 3) for i in range(13)]
+    answers = [server.submit(r) for r in requests]
+    for r, a in zip(requests, answers, strict=True):
+        assert torch.allclose(a.result(60).detach(), 2 * r.mean(0), atol=1e-5)
+    server.close()

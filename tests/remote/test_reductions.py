@@ -82,6 +82,15 @@ def test_of_nothing_raises(mesh, fn):
         f(mesh.shard(X[:0])).cpu()
 
 
+def test_variance_of_nothing(mesh):
+    """0 / 0: there is no divisor below 0."""
+    f = pliant.compile(lambda x: (x.var(), x.std(0), x.std(correction=0), torch.var_mean(x, 1)[0]), on=mesh)
+    for x in (X, X[:1], X[:, :1], X[:0], X[:, :0]):
+        for y in (mesh.shard(x), mesh.shard(x, 1)):
+            for a, b in zip(f(y), (x.var(), x.std(0), x.std(correction=0), torch.var_mean(x, 1)[0]), strict=True):
+                torch.testing.assert_close(a.cpu(), b, equal_nan=True)
+
+
 def test_logsumexp_of_nothing(mesh):
     f = pliant.compile(lambda x: (x.logsumexp((0, 1)), x.logsumexp(0)), on=mesh)
     for x in (X, X[:0], X[:, :0]):

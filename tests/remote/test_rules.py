@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import pliant
-from benchmarks import remote_fuzz
+from benchmarks import remote_fuzz, remote_scripts
 from pliant import remote
 from pliant.remote import product_rules, sharding, view_rules  # noqa: F401  (the rules that are swept)
 
@@ -98,7 +98,7 @@ def test_what_has_no_rule_is_gathered_and_says_so(mesh):
 def test_random_programs(seed):
     with remote.mesh(3, transport="threads", timeout=60, recover=False) as mesh:
         for i in range(seed, seed + 6):
-            what, told = (remote_fuzz.training if i % 6 == 5 else remote_fuzz.one)(mesh, i)
+            what, told = (remote_fuzz.training if i % 6 == 5 else remote_scripts.script if i % 6 > 2 else remote_fuzz.one)(mesh, i)
             assert what != "wrong", told
 
 
@@ -193,3 +193,16 @@ def test_whole_numbers_where_there_is_no_kernel_for_them(mesh, fn):
     for f in (fn, pliant.compile(fn, on=mesh)):
         with pytest.raises(NotImplementedError, match="not implemented"):
             f(mesh.shard(IDS))
+
+
+def test_a_view_of_pieces_whose_length_may_be_one(mesh):
+    """Whether it is, is no question for the rule: the sizes are open."""
+
+    def f(a, x):
+        return x[:, None][(a.detach().abs() * 7).long().reshape(-1) % x.shape[0]].unfold(-1, 1, 1), a.reshape(-1)
+
+    g = pliant.compile(f, on=mesh)
+    for n, m in ((7, 6), (3, 4), (5, 1), (1, 5), (1, 1)):
+        a, x = torch.randn(n, m), torch.randn(n, m)
+        for got, want in zip(g(mesh.shard(a), mesh.shard(x)), f(a, x), strict=True):
+            assert torch.equal(got.cpu(), want)

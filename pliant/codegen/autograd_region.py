@@ -26,7 +26,7 @@ from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
 from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.second_backward import SecondPart, Seconds, before_the_write
-from pliant.codegen.versions import written_slots
+from pliant.codegen.version_counters import written_slots
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled, torch
 from pliant.graph.record import Op

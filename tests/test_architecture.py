@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dis
 import functools
+import importlib
 import math
 import operator
 import pathlib
@@ -14,6 +15,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from pliant import versions
+from pliant.graph.operators import Column
 from pliant.interpret.state import SESSION, Interpreter
 from pliant.lower import pipeline
 from pliant.lower.program import LEVELS
@@ -22,15 +25,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLIANT = ROOT / "pliant"
 FILES = sorted(path.relative_to(ROOT).as_posix() for path in PLIANT.rglob("*.py"))
 
-# From the ground up: a room may import itself and the rooms of the rows before its own. `native` stands under `guards`, which compiles
-# guards for it; it knows no other room.
+# From the ground up: a room may import itself and the rooms of the rows before its own. `native` is told by
+# `shared.h` what C++ and Python both know; it knows no other room.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "config", "turns"),
     ("versions",),
     ("events",),
+    ("native",),
     ("symbolic",),
     ("graph",),
-    ("native",),
     ("bytecode",),
     ("guards",),
     ("interpret",),
@@ -177,6 +180,69 @@ def test_files_are_one_idea_long(pattern):
     assert not long, f"over {MAX_LINES} lines is two ideas: {long}"
 
 
+# File names that several rooms have, and the one thing that they mean. In rooms that treat the same operators one by one, files are
+# called after the operators (pointwise, reductions, views, ...).
+OPERATORS_BY_FAMILY = (
+    "pliant/graph/rules/", "pliant/lower/lowerings/", "pliant/export/onnx/", "pliant/export/stablehlo/", "pliant/interpret/arrays/",
+)  # fmt: skip
+SHARED_NAMES = {
+    "backend": "what makes code of a graph",
+    "branches": "branches of the program",
+    "builder": "grows a graph or program, operation by operation",
+    "cache": "what is kept on disk",
+    "capture": "runs a function for its graph",
+    "collectives": "collective operations",
+    "compile": "the function `compile`",
+    "control_flow": "branches and loops as operations",
+    "decode": "code objects as instructions",
+    "dims": "what is declared of sizes",
+    "dtypes": "dtypes in another system's terms",
+    "effects": "what is noticed from outside",
+    "emit": "writes out what a room makes",
+    "flow": "where control goes on",
+    "gradients": "gradients that programs ask for",
+    "guards": "guards, shown or kept",
+    "indexing": "subscripts",
+    "kernels": "kernels that run",
+    "operands": "what operations, or instructions, are given",
+    "operators": "operators, one row each",
+    "probe": "finds a layout by trying",
+    "program": "a list of steps: exported, lowered, or of guards",
+    "quantized": "quantized layers",
+    "recurrent": "recurrent networks",
+    "reduce": "reductions",
+    "region": "a compiled region",
+    "row": "a row of a table",
+    "run": "runs something",
+    "runtime": "what compiled code calls",
+    "scalars": "operators of scalars",
+    "second_backward": "gradients of gradients",
+    "stand_ins": "what stands for values while they are captured",
+    "tensors": "tensors",
+    "text": "printing and reading",
+    "torch_branches": "branches in PyTorch's graphs",
+    "values": "values, one by one",
+    "variants": "compiled forms of one program, by what they assume",
+    "views": "what is seen of something without copying it",
+}  # fmt: skip
+
+
+def test_a_file_name_has_one_meaning():
+    """Names that two rooms have are in the table, and the table has no others."""
+    rooms: dict[str, list[str]] = {}
+    for file in FILES:
+        name = pathlib.PurePosixPath(file).stem
+        if not name.startswith("__"):
+            rooms.setdefault(name, []).append(file)
+    twice = {name for name, files in rooms.items() if len(files) > 1 and not all(f.startswith(OPERATORS_BY_FAMILY) for f in files)}
+    assert twice == set(SHARED_NAMES) & set(rooms) == set(SHARED_NAMES), twice ^ set(SHARED_NAMES)
+
+
+@pytest.mark.parametrize("name", ["Region", "Break", "Target", "Pass", "OpSpec", "Column", "Alloc", "KernelCall"])
+def test_a_word_of_the_house_is_one_class(name):
+    assert len([file for file in FILES for node in ast.walk(tree(file)) if isinstance(node, ast.ClassDef) and node.name == name]) <= 1
+
+
 def test_exceptions_are_still_needed():
     """A row of an exception table whose import is gone must go too."""
     present = {(file, module) for file in FILES for module, _, _ in imports(file)}
@@ -203,6 +269,61 @@ def test_the_reader_of_imports_sees_what_it_must(tmp_path, monkeypatch):
         ("os", False),
         ("pliant.guards.guard", False),
     ]
+
+
+# -- one row per operator -------------------------------------------------------------------------------------------
+# (module, table): where operators of PyTorch stand beside their rows, and why that is no property of theirs.
+BESIDE_THE_ROWS: dict[tuple[str, str], str] = {
+    ("graph.data_errors", "DIVISIONS"): "of integers, which operands tell",
+    ("graph.data_errors", "CHOOSING"): "of no elements, which operands tell",
+    ("graph.decompositions", "PAST_SCHEMAS"): "how a decomposition here is recorded",
+    ("graph.dispatch", "ZERO_RULES"): "of one pattern: zeros of forward derivatives",
+    ("graph.implemented", "POINTWISE"): "what PyTorch's tags leave out",
+    ("graph.implemented", "TRIED"): "is asked of PyTorch itself, by trying",
+    ("graph.implemented", "HALVES"): "is asked of PyTorch itself, by trying",
+    ("graph.implemented", "CHECKED"): "arguments that PyTorch checks itself",
+    ("graph.known_numbers", "ADDITIONS"): "of one pattern: step counters",
+    ("graph.lstm", "WHOLE"): "networks for which there is an operator of ours",
+    ("graph.operators", "OPERATORS"): "the rows",
+    ("graph.recurrent", "WHOLE"): "of the decompositions there",
+    ("lower.emit", "ALLOCATIONS"): "of what emit writes",
+    ("lower.liveness", "RESTRIDERS"): "of what a pass moves",
+    ("lower.liveness", "METADATA_WRITERS"): "of what a pass moves",
+    ("lower.lowerings.scatters", "SCATTERS"): "those with a lowering there",
+    ("lower.overlaps", "MEETING"): "of a proof over views",
+    ("lower.overlaps", "STRIDED"): "of a proof over views",
+    ("lower.pattern_fusion", "VIEWS"): "of a pattern",
+    ("codegen.aten", "AS_STRIDED"): "told from other views",
+    ("codegen.cpu.profitability", "ALWAYS"): "fills the column `worth`",
+    ("codegen.cpu.profitability", "GATHERS"): "fills the column `worth`",
+    ("codegen.cpu.profitability", "FLOATS"): "fills the column `worth`",
+    ("codegen.cpu.profitability", "ARITHMETIC"): "fills the column `worth`",
+    ("codegen.cpu.profitability", "OF_HALVES"): "fills the column `worth`",
+    ("codegen.double_backward", "OWN_STATISTICS"): "of one formula of autograd's",
+    ("codegen.fastops", "EQUIVALENT"): "fills the column `binding`",
+}
+
+
+def of_pytorch(x: object) -> bool:
+    return isinstance(x, torch._ops.OpOverload) and x.namespace == "aten" or isinstance(x, str) and x.startswith("aten::")
+
+
+def test_what_is_known_of_operators_is_a_column():
+    """Tables by operator are columns of the rows, but for those of which it is said why not."""
+    found = set()
+    for file in (f for f in FILES if room(f) in ("graph", "lower", "codegen")):
+        name = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        made = [node for node in tree(file).body if isinstance(node, ast.Assign | ast.AnnAssign)]
+        stores = {n.id for node in made for n in ast.walk(node) if isinstance(n, ast.Name)}
+        for table, value in vars(importlib.import_module(name)).items():
+            if table in stores and isinstance(value, dict | set | frozenset | tuple | list) and not isinstance(value, Column):
+                if sum(map(of_pytorch, value)) > 1 and not is_imported(file, table):
+                    found.add((name.removeprefix("pliant."), table))
+    assert found == set(BESIDE_THE_ROWS), found ^ set(BESIDE_THE_ROWS)
+
+
+def is_imported(file: str, name: str) -> bool:
+    return any(isinstance(node, ast.ImportFrom) and name in [a.asname or a.name for a in node.names] for node in tree(file).body)
 
 
 # -- one gate -------------------------------------------------------------------------------------------------------
@@ -276,9 +397,18 @@ def test_the_session_declares_what_it_holds():
     assert all(len(setters[name]) == 1 for name in operations)
 
 
+VERSIONS_OPCODES = tuple(
+    importlib.import_module(f"pliant.bytecode.{path.stem}").OPCODES for path in sorted((PLIANT / "bytecode").glob("cpython3*.py"))
+)
+
+
+def test_every_supported_cpython_has_its_table():
+    assert len(VERSIONS_OPCODES) == len(versions.PYTHON) >= 3
+
+
 def test_opcodes_are_known_in_one_place():
-    """Rooms above `bytecode` know kinds of instructions, no opcode of a CPython, and no `dis`."""
-    opcodes = {name for name in dis.opmap if "_" in name}
+    """Rooms above `bytecode` know kinds of instructions, no opcode of any CPython, and no `dis`."""
+    opcodes = {name for table in (dis.opmap, *VERSIONS_OPCODES) for name in table if "_" in name}
     found = []
     for file in FILES:
         if file.startswith("pliant/bytecode/"):

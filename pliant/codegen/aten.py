@@ -34,7 +34,7 @@ from pliant.codegen import fastops, first_check, layouts
 from pliant.codegen.effects import cannot_repeat, draws, is_kernel, written_by
 from pliant.codegen.failures import DRAWN, KEPT, NEVER, Place, Places, drawn_from, place_of, remember, states
 from pliant.codegen.flow import FlowWriter, passes_views
-from pliant.codegen.versions import counted, of_results, written_slots
+from pliant.codegen.version_counters import counted, of_results, written_slots
 from pliant.errors import InternalError
 from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS

@@ -16,7 +16,7 @@ from torch import fx
 from pliant.codegen.aten import AS_STRIDED
 from pliant.codegen.effects import cannot_repeat
 from pliant.codegen.failures import drawn_from
-from pliant.graph.data_errors import cannot_undo, leaves_a_part
+from pliant.graph.data_errors import CHECKS_DATA, cannot_undo, leaves_a_part
 from pliant.graph.schema import op_info
 from pliant.graph.torch_graph import assembled, stack_trace
 from pliant.graph.traced import TracedTensor
@@ -127,7 +127,7 @@ def handed(trace: Any, inputs: list[Any], outputs: list[Any], name: str) -> Hand
     unbacked = any(op.binds for op in ops)
     strided = any(op.target in AS_STRIDED and any(t.storage_id in memory for t in liveness.op_inputs(op)) for op in ops)
     foreign = any(not op.target._schema.name.startswith(("aten::", "prims::")) for op in ops)
-    raises = foreign or any(op.target in liveness.DATA_CHECKED for op in ops)
+    raises = foreign or any(op.target in CHECKS_DATA for op in ops)
     draws = drawn_from(ops) if any([liveness.draws(op.target) for op in ops]) else ()
     made = Handed(
         module, used, infos, symbols, {}, [], [], NEVER, bool(written & memory), unbacked, False, strided, raises, foreign, trace.undone,

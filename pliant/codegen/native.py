@@ -15,7 +15,7 @@ from typing import Any
 
 from pliant.codegen import target
 from pliant.codegen.aten import Executable
-from pliant.codegen.region import Region, compile_region
+from pliant.codegen.region import PlannedRegion, compile_region
 from pliant.errors import PliantError
 from pliant.graph.originals import torch
 from pliant.lower import liveness, pipeline
@@ -34,7 +34,7 @@ def two_tiers(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "regio
     `later` may run in another thread, under `turns.compiling`: what a thread has for itself is as it was here. It raises `Changed` where
     settings of the process are others by then.
     """
-    planned = Region(trace, inputs, outputs, name)
+    planned = PlannedRegion(trace, inputs, outputs, name)
     made, scope, settings = planned.build(None), trace.scope, Settings.here()
 
     def later() -> Executable:

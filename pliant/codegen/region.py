@@ -12,7 +12,7 @@ from pliant.codegen.aten import Executable, Lowering, Writer, tuple_text
 from pliant.codegen.autograd_region import Planned
 from pliant.codegen.effects import cannot_repeat, draws
 from pliant.codegen.failures import DRAWN, NEVER, Places, drawn_from, remember, states
-from pliant.codegen.versions import times_written
+from pliant.codegen.version_counters import times_written
 from pliant.errors import InternalError
 from pliant.graph.originals import torch
 from pliant.graph.traced import PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
@@ -30,10 +30,10 @@ def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "
     same results, forward and backward. Raises `Untraceable` where the region cannot be differentiable nodes, and what eager's
     `backward` would raise (a saved tensor was modified in place).
     """
-    return Region(trace, inputs, outputs, name).build(lower)
+    return PlannedRegion(trace, inputs, outputs, name).build(lower)
 
 
-class Region:
+class PlannedRegion:
     """A captured region whose plan is made: `build` may be called for several lowerings, one after the other. Arguments as above."""
 
     def __init__(self, trace: Any, inputs: list[Any], outputs: Any, name: str) -> None:

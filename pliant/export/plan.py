@@ -40,8 +40,8 @@ from pliant.lower.segments import Segment
 from pliant.lower.text import SHORT
 from pliant.lower.views import view_base
 from pliant.symbolic.expr import Expr
-from pliant.symbolic.machine import StraightLine
 from pliant.symbolic.scope import BRANCH
+from pliant.symbolic.straight_line import StraightLine
 
 FORMAT = 1
 aten = torch.ops.aten

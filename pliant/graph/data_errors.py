@@ -7,30 +7,34 @@ from typing import Any
 from torch._ops import OpOverload
 
 from pliant.graph.operands import number, op_inputs
-from pliant.graph.operators import overloads
+from pliant.graph.operators import Column, overloads
 from pliant.graph.originals import torch
 from pliant.graph.schema import argument, of_operator, op_info, written
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops as numbers
 
-RAISING = frozenset(overloads((
+CHECKS_DATA = Column("checks_data")
+"""Operators that raise on bad data: eager raises even where nobody reads the result, so they are kept, in their turn among the writes."""
+CHECKS_DATA.add(*overloads((
     "index", "index_select", "gather", "embedding", "embedding_renorm_", "_embedding_bag", "_embedding_bag_forward_only", "take",
     "index_put", "index_put_", "_index_put_impl_", "put", "put_", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce",
     "scatter_reduce_", "index_add", "index_add_", "index_copy", "index_copy_", "index_fill", "index_fill_", "index_reduce", "index_reduce_",
     "masked_scatter", "masked_scatter_", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "multilabel_margin_loss_forward",
-    "max_unpool2d", "max_unpool3d", "_ctc_loss", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex", "_linalg_solve_ex",
-    "_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "linalg_eig", "linalg_lstsq", "cholesky", "cholesky_inverse",
-    "repeat_interleave", "bincount", "histc", "one_hot", "multinomial", "normal", "normal_", "poisson", "binomial", "bernoulli",
-    "bernoulli_", "_pack_padded_sequence", "segment_reduce", "_assert_async", "_functional_assert_async",
-    "fake_quantize_per_channel_affine_cachemask",
+    "binary_cross_entropy", "max_unpool2d", "max_unpool3d", "_ctc_loss", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex",
+    "_linalg_solve_ex", "_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "linalg_eig", "linalg_lstsq", "linalg_pinv", "cholesky",
+    "cholesky_inverse", "repeat_interleave", "bincount", "histc", "histogram", "one_hot", "multinomial", "normal", "normal_", "poisson",
+    "binomial", "bernoulli", "bernoulli_", "_pack_padded_sequence", "segment_reduce", "_assert_async", "_functional_assert_async",
+    "fake_quantize_per_channel_affine_cachemask", "_local_scalar_dense",
 )))  # fmt: skip
-"""What they are given may be wrong, and only the run can tell."""
-OVERWRITING = frozenset(overloads(("index_put_", "_index_put_impl_", "put_", "scatter_", "index_copy_", "index_fill_")))
+OVERWRITING = Column("overwrites")
+OVERWRITING.add(*overloads(("index_put_", "_index_put_impl_", "put_", "scatter_", "index_copy_", "index_fill_")))
 """They write while they look at one index after another, and write the same if that is done again, unless they accumulate or reduce."""
 DIVISIONS = frozenset(f"aten::{name}{end}" for name in ("div", "divide", "floor_divide", "remainder", "fmod", "pow") for end in ("", "_"))
 """Operators of which integers raise on a divisor of 0, or on a negative exponent."""
 CHOOSING = frozenset(f"aten::{name}" for name in "max min amax amin aminmax argmax argmin median nanmedian mode".split())
 """Reductions without an identity: they choose among elements, and raise where there are none. So does a norm of infinite order."""
+ITEM = torch.ops.aten._local_scalar_dense.default
+"""Kept as what raises is, since others are told numbers by it; it does not raise itself."""
 NORM = torch.ops.aten.linalg_vector_norm.default
 
 
@@ -126,7 +130,7 @@ def may_raise(op: Any) -> bool:
 
 
 def raises_on_data(op: Any) -> bool:
-    return op.target in RAISING or depends(op.target) and raises_here(op) or of_others(op.target)
+    return op.target in CHECKS_DATA and op.target is not ITEM or depends(op.target) and raises_here(op) or of_others(op.target)
 
 
 KNOWN_NAMESPACES = ("pliant", "quantized_decomposed")

@@ -6,8 +6,8 @@ from typing import Any
 
 from pliant.graph import layout, symnode
 from pliant.graph.dispatch import check, dispatch, is_dense, record, same, through_meta
+from pliant.graph.known_numbers import counted, known_number, remember
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.numbers import counted, known_number, remember
 from pliant.graph.originals import is_grad_enabled, math, torch
 from pliant.graph.python_random import SEED
 from pliant.graph.record import Bind

@@ -16,6 +16,7 @@ from pliant.graph.originals import torch
 from pliant.graph.recurrent_gradients import LIBRARY
 from pliant.graph.rules.shape import new
 from pliant.graph.rules.table import rule
+from pliant.native import RECURRENT_FLAGS
 
 aten = torch.ops.aten
 LIBRARY.define(
@@ -42,7 +43,9 @@ WHOLE = {
     aten.lstm.data: torch.ops.pliant.lstm_packed.default,
 }
 """PyTorch's operators for networks -> ours, with the same arguments and results."""
-REVERSE, BIASES, PACKED, HAS_GRAD_OUT, WANT_X, ADD_X, WANT_WEIGHTS = (1 << i for i in range(7))  # as in native/recurrent.cpp
+REVERSE, BIASES, PACKED, HAS_GRAD_OUT, WANT_X, ADD_X, WANT_WEIGHTS = (
+    RECURRENT_FLAGS[name] for name in ("REVERSE", "BIASES", "PACKED", "HAS_GRAD_OUT", "WANT_X", "ADD_X", "WANT_WEIGHTS")
+)
 GATES = 4
 FEW = 16
 """Sequences side by side up to which our kernels beat oneDNN's where nothing is kept for a derivative; beyond, the processor decides."""

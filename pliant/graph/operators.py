@@ -31,11 +31,14 @@ class OpSpec:
     identity        gives its operand a new tensor object, and nothing else
     reinterprets    a view whose elements are not those of what it is a view of
     checks_data     raises on bad data, so it runs although nobody reads its result
+    overwrites      what it writes does not depend on what was there, unless it accumulates or reduces
+    uncounted       PyTorch's version counters do not tell of what it writes
+    number          `rule(reader, *operands)`: the number in its result, where that is known (`graph/known_numbers.py`)
     certain         its results lie as its shape rule says, and need not be looked at
     lowering        `rule(builder, op)`: the operation as a loop nest (`lower/lowerings/`)
     pattern         `match(matcher, op)`: a bigger operation that it is a part of (`lower/pattern_fusion.py`)
     library         `steps(products, op, read)`: library calls that may run in its place (`lower/gemm.py`, ...)
-    worth           `worth(op) -> bool`: is it, alone, faster as a kernel of the CPU than as the ATen call
+    worth           `worth(op) -> bool`: is it, alone, faster as a kernel than as the ATen call
     binding         (name, renderer): the cheapest spelling of the call in generated code (`codegen/fastops.py`)
     """
 
@@ -46,6 +49,9 @@ class OpSpec:
     identity: bool = False
     reinterprets: bool = False
     checks_data: bool = False
+    overwrites: bool = False
+    uncounted: bool = False
+    number: Callable | None = None
     certain: bool = False
     lowering: Callable | None = None
     pattern: Callable | None = None

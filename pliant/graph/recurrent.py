@@ -17,8 +17,8 @@ from pliant.graph import lstm, symnode
 from pliant.graph.decompositions import Unspelled, apply, free, undisturbed
 from pliant.graph.dispatch import check, twin
 from pliant.graph.handlers import bound, fresh, new_size, numel
+from pliant.graph.known_numbers import NUMBERS
 from pliant.graph.layout import ask
-from pliant.graph.numbers import NUMBERS
 from pliant.graph.originals import is_grad_enabled, torch
 from pliant.graph.record import Bind, Op
 from pliant.graph.recurrent_gradients import BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS

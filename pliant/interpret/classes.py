@@ -160,7 +160,7 @@ def check_metaclass(meta: type) -> None:
 def interpreted(cls: type) -> bool:
     """Whether the methods of a class are the program's own, or at least are interpreted like its own."""
     functions = [v.__func__ if type(v) in (classmethod, staticmethod) else v for v in vars(cls).values()]
-    rule = policy.modules.module_policy(cls.__module__).kind
+    rule = policy.python_modules.module_policy(cls.__module__).kind
     return rule == "inline" and all(policy.python_kind(f) == "inline" for f in functions if type(f) is FunctionType)
 
 

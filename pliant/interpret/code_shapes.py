@@ -9,7 +9,7 @@ from typing import Any
 
 from pliant.bytecode import kinds as K
 from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
-from pliant.bytecode.loops import loop_around
+from pliant.bytecode.natural_loops import loop_around
 from pliant.interpret.decode import Decoded
 from pliant.interpret.state import LoopBackSignal
 

@@ -4,7 +4,7 @@ At the first test of such a loop (`enter_at_test`), or at its header where the t
 to get there), the locals that are still read are what the loop carries. They are tried as they are; what is another after a round becomes
 a fresh symbol or a tensor whose size is one, until a round changes nothing more. Every way through a round is captured as a block; ways end
 at the header or where all ways out of the loop meet. A loop that writes to anything from before, whose carried values change their type,
-or in which the graph would break, is left to `jit/loops.py`: the capture starts again and knows it.
+or in which the graph would break, is left to `jit/region_loops.py`: the capture starts again and knows it.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ from pliant.interpret.types import (  # noqa: F401  (they fill the table of type
     arrays,
     constants,
     containers,
-    counters,
+    count_iterators,
     decimals,
     dict_views,
     functions,

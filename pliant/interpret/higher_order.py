@@ -63,7 +63,7 @@ def l_cond(args: tuple, kw: dict) -> Any:
     def run() -> Leave:
         return Leave(False, [call(sides[0] if vm.truth(pred) else sides[1], tuple(operands), {})])
 
-    return whole("torch.cond", lambda: Region().branch(run), others=True)
+    return whole("torch.cond", lambda: HigherOrder().branch(run), others=True)
 
 
 def is_data(condition: torch.SymBool) -> bool:
@@ -93,7 +93,7 @@ def l_while_loop(args: tuple, kw: dict) -> Any:
     leaves = flattened(carried)[0]
     if type(carried) not in (tuple, list) or not leaves or not all([type(x) in CARRIED for x in leaves]):
         raise Break("PL0030", "torch.while_loop that carries other things than tensors and integers")
-    return whole("torch.while_loop", lambda: Region().loop(test, body, carried), others=LOOPS_OF_OTHERS not in vm.refused)
+    return whole("torch.while_loop", lambda: HigherOrder().loop(test, body, carried), others=LOOPS_OF_OTHERS not in vm.refused)
 
 
 @lookaside(torch_map)
@@ -173,7 +173,7 @@ def whole(what: str, capture: Callable[[], Any], others: bool = False) -> Any:
         raise Break("PL0030", f"{what}: {e}") from None
 
 
-class Region:
+class HigherOrder:
     """One branch or loop."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
-from pliant.interpret import groups
+from pliant.interpret import exception_groups
 from pliant.interpret.attributes import CONTENTS, Empty, getattr_, lookup, type_name
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
@@ -548,15 +548,15 @@ def pop_except(f: Any, a: Any) -> None:
 @op(K.CHECK_EXC_MATCH)
 def check_exc_match(f: Any, a: Any) -> None:
     s = f.stack
-    groups.check_classes(s[-1])
-    s[-1] = groups.matches(s[-2], s[-1])
+    exception_groups.check_classes(s[-1])
+    s[-1] = exception_groups.matches(s[-2], s[-1])
 
 
 @op(K.CHECK_EG_MATCH)
 def check_eg_match(f: Any, a: Any) -> None:
     s = f.stack
-    groups.check_group_classes(s[-1])
-    match, rest = groups.match(s[-2], s[-1])
+    exception_groups.check_group_classes(s[-1])
+    match, rest = exception_groups.match(s[-2], s[-1])
     s[-1] = match
     if match is not None:
         s[-2] = rest
@@ -566,7 +566,7 @@ def check_eg_match(f: Any, a: Any) -> None:
 @op(K.PREP_RERAISE_STAR)
 def prep_reraise_star(f: Any, a: Any) -> None:
     s = f.stack
-    r = groups.to_raise(s[-2], s[-1])
+    r = exception_groups.to_raise(s[-2], s[-1])
     s.pop()
     s[-1] = r
 

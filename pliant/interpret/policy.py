@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from pliant.interpret.immutable import HEAPTYPE, IMMUTABLE
-from pliant.interpret.policy_tables import modules, python, stdlib, torch_ops, torch_python
+from pliant.interpret.policy_tables import python, python_modules, stdlib, torch_ops, torch_python
 from pliant.interpret.policy_tables.row import KINDS, Policy, Row, find_space, is_unfinished, member, policy_of
 
 ROWS: list[Row] = python.ROWS + stdlib.ROWS + torch_ops.ROWS + torch_python.ROWS
@@ -201,7 +201,7 @@ def python_policy(fn: Any) -> Policy:
     rule = _by_module.get(module)
     if rule is None:
         load()  # a module met for the first time may have rows that were waiting for it
-        rule = _by_module[module] = modules.module_policy(module)
+        rule = _by_module[module] = python_modules.module_policy(module)
         found = _objects.get(id(fn))
         if found is not None:
             return found[1]
@@ -337,7 +337,7 @@ def _class_policy(cls: type) -> Policy | None:
     if issubclass(cls, torch.Tensor):
         new = cls.__new__ if cls.__flags__ & HEAPTYPE else None
         return INLINE if type(new) is types.FunctionType and cls.__module__ != "torch.nn.parameter" else TENSOR_CLASS
-    rule = modules.module_policy(cls.__module__)
+    rule = python_modules.module_policy(cls.__module__)
     if rule.kind == "skip":
         return rule
     if "__dict__" in cls.__dict__ or "__module__" in cls.__dict__ and cls.__flags__ & HEAPTYPE and not _looks_like_c(cls):
@@ -478,7 +478,7 @@ def runs_natively(code: types.CodeType) -> bool:
     path = code.co_filename
     if path.startswith(_PLIANT):
         return not path.endswith(SPELLINGS)
-    rule = modules.module_policy(module_of_file(path))
+    rule = python_modules.module_policy(module_of_file(path))
     if path.startswith(_TORCH):
         return rule.kind != "inline"  # the dispatcher runs torch's own kernels and tracers
     return rule.kind in ("native_python", "graph")
@@ -489,7 +489,7 @@ def reads_objects(code: types.CodeType) -> bool:
     """Whether this is code of the standard library that CPython runs only where all that it could read is guarded (`gate.readable`)."""
     path = code.co_filename
     ours = path.startswith((_PLIANT, _TORCH)) or _user(code) is not None
-    return not ours and modules.module_policy(module_of_file(path)).kind == "native_python"
+    return not ours and python_modules.module_policy(module_of_file(path)).kind == "native_python"
 
 
 load()

@@ -1,8 +1,8 @@
 """`scan`: a loop over the items of tensors that carries values along and keeps what each round gives.
 
-The first round is captured where the loop begins: it says what rounds give. The others are one `Flow` (`higher_order.Region.loop`): how
-far it is, the carried values and the tensors that hold the results are what it carries; results are written in place. What gradients
-flow through is unrolled, where the number of rounds is no more than `UNROLLED`: the graph is for that number.
+The first round is captured where the loop begins: it says what rounds give. The others are one `Flow` (`HigherOrder.loop`): how far it
+is, the carried values and the tensors that hold the results are what it carries; results are written in place. What gradients flow
+through is unrolled, where the number of rounds is no more than `UNROLLED`: the graph is for that number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pliant.graph.originals import torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import LOOPS_OF_OTHERS, TracedTensor
 from pliant.interpret.calls import call, graph_call
-from pliant.interpret.higher_order import Region, flattened
+from pliant.interpret.higher_order import HigherOrder, flattened
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm
 from pliant.interpret.subprograms import Open
@@ -108,7 +108,7 @@ def rounds(combine: Any, first: list[Any], xs: list[Any], n: Any) -> tuple[list[
             graph_call(torch.Tensor.index_copy_, (h, 0, index, torched("unsqueeze", y, 0)), {}, "index_copy_")
         return torched("add", at, 1), *[torched("clone", c) for c in after], *rest[k:]
 
-    found = Region().loop(going, around, (at, *carry, *held), written=len(held))
+    found = HigherOrder().loop(going, around, (at, *carry, *held), written=len(held))
     return list(found[1 : 1 + k]), list(found[1 + k :])
 
 

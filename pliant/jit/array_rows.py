@@ -8,7 +8,7 @@ import numpy as np
 
 from pliant.graph.originals import ORIGINAL
 from pliant.interpret.arrays.dtypes import CANON, SCALARS
-from pliant.interpret.arrays.errors import Errors, ErrorsMethod, entered
+from pliant.interpret.arrays.errstate import Errors, ErrorsMethod, entered
 from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedScalar
 from pliant.jit import support
 from pliant.jit.reconstruct import CONSTANT, Builder, Row

@@ -26,7 +26,7 @@ from typing import Any
 
 from pliant import events, native
 from pliant.guards.guard import Site
-from pliant.jit.identity import WeakIdDict
+from pliant.jit.weak_ids import WeakIdDict
 
 TAKES = 3
 ALWAYS = 64

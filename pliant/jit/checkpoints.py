@@ -18,7 +18,7 @@ from pliant import native
 from pliant.codegen.autograd_region import Node
 from pliant.codegen.checkpointed import TOP, hooks_off, inside
 from pliant.codegen.region import Chain
-from pliant.jit.identity import WeakIdDict
+from pliant.jit.weak_ids import WeakIdDict
 
 MOST_TRIES = 4
 

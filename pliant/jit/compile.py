@@ -22,9 +22,9 @@ from pliant.guards import source
 from pliant.interpret.lookasides import lookaside
 from pliant.jit import arguments, dims, modes
 from pliant.jit import shapes_spec as shapes
-from pliant.jit.identity import WeakIdDict
-from pliant.jit.module import compile_call_of, compile_module, unchanged
+from pliant.jit.compiled_module import compile_call_of, compile_module, unchanged
 from pliant.jit.region import Region, all_regions
+from pliant.jit.weak_ids import WeakIdDict
 
 STATISTICS = (
     "captures", "recompiles", "graph_breaks", "fallbacks", "user_errors", "entries", "exit_points", "side_exits", "verified", "mismatches",

@@ -43,7 +43,7 @@ from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.interpret.state import vm
 from pliant.interpret.world import TENSOR_TYPES
-from pliant.jit import loops, resume, rows, support
+from pliant.jit import region_loops, resume, rows, support
 from pliant.jit.frame_liveness import GONE, letting_go
 from pliant.jit.jump_threading import HEADER, RETURN, Place, glide
 from pliant.jit.nested_frames import calls_python
@@ -391,7 +391,7 @@ class Emitter:
         p = resume.plan(
             frame, offset=offset, stack=stack, loops=self.own_loops(depth), lasti=instruction_index(frame.code), cache=self.context.cache
         )
-        entry = loops.entry_point(p.resume, frame.globals, self.context.miss)
+        entry = region_loops.entry_point(p.resume, frame.globals, self.context.miss)
         name = self.builder.constant(entry, p.resume.code.co_name.strip("_"))
         self.going_on[name] = max(depth, self.going_on.get(name, 0))
         return name, self.named_state(p.items)
@@ -428,10 +428,10 @@ class Emitter:
         """What the body of a region loop returns at its header."""
         b = self.builder
         context = self.context
-        loop, items = loops.loop_of(
+        loop, items = region_loops.loop_of(
             frame, self.own_loops(0), context.cache, context.miss, instruction_index(frame.code), context.below
         )
-        return f"{b.constant(loops.LoopState)}({b.constant(loop, f'loop_{loop.header}')}, {self.state(items)})"
+        return f"{b.constant(region_loops.LoopState)}({b.constant(loop, f'loop_{loop.header}')}, {self.state(items)})"
 
     def break_(self, exit_: BreakExit) -> None:
         BreakWriter(self, exit_).write()
@@ -608,9 +608,9 @@ class BreakWriter:
         within = (*self.emitter.own_loops(depth), header)
         context = self.emitter.context
         frame = at_offset(frame, header)
-        loop, items = loops.loop_of(frame, within, context.cache, context.miss, instruction_index(frame.code), context.below)
+        loop, items = region_loops.loop_of(frame, within, context.cache, context.miss, instruction_index(frame.code), context.below)
         state = self.emitter.named_state(items)
-        name = self.b.constant(loops.run_loop)
+        name = self.b.constant(region_loops.run_loop)
         self.emitter.going_on[name] = depth
         return self.call(depth, name, f"{self.b.constant(loop, f'loop_{header}')}, {state}", handling=depth)
 

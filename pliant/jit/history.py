@@ -29,18 +29,18 @@ from typing import Any
 from pliant import events
 from pliant.bytecode import instructions, kind_at
 from pliant.bytecode import kinds as K
-from pliant.bytecode.loops import loop_around
+from pliant.bytecode.natural_loops import loop_around
 from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source, WeakPath, ending, faded, holder
 from pliant.interpret.actions import ACTIONS
 from pliant.jit import branches
 from pliant.jit.branches import Branches
-from pliant.jit.identity import WeakIdDict
 from pliant.jit.plain_python import PlainPython
 from pliant.jit.resume import origin_of
 from pliant.jit.short_lists import ShortLists
 from pliant.jit.small_sizes import SmallSizes
+from pliant.jit.weak_ids import WeakIdDict
 from pliant.symbolic.dims import Dim
 
 TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}

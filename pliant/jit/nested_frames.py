@@ -21,7 +21,7 @@ from pliant import native
 from pliant.graph.originals import torch
 from pliant.interpret import policy, runtime, shells
 from pliant.interpret.immutable import HEAPTYPE
-from pliant.jit.identity import WeakIdDict
+from pliant.jit.weak_ids import WeakIdDict
 
 UNCOMPILED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 ENGINE, EXCLUDED = "PL0020", "PL0021"

@@ -22,8 +22,8 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret.capture import BreakExit, Return
 from pliant.interpret.lookasides import PYTHON_ALONE
 from pliant.jit import resume
-from pliant.jit.identity import WeakIdDict
 from pliant.jit.nested_frames import calls_python
+from pliant.jit.weak_ids import WeakIdDict
 
 FEW = 4
 MANY = 16

@@ -33,7 +33,6 @@ from pliant.interpret.tracebacks import release
 from pliant.jit import checkpoints, dims, modes, resume, side_exits, stance, tracers, trials
 from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import LEARNED, History, Lesson, Sites, changed_arguments, lesson, pinned_numbers
-from pliant.jit.identity import WeakIdDict
 from pliant.jit.nested_frames import Below
 from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import entries
@@ -42,6 +41,7 @@ from pliant.jit.reconstruct import CannotReconstruct
 from pliant.jit.stance import where
 from pliant.jit.tiers import Exchange, Storing, places_of
 from pliant.jit.verify.verifier import Verifier
+from pliant.jit.weak_ids import WeakIdDict
 from pliant.lower import pipeline
 from pliant.symbolic.scope import UNFIT
 

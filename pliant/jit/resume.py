@@ -32,7 +32,7 @@ from pliant.interpret.generators import Generator
 from pliant.interpret.lifetimes import may_end
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
-from pliant.jit.identity import WeakIdDict
+from pliant.jit.weak_ids import WeakIdDict
 
 CALL, START, YIELD = "call", "start", "yield"  # a plain frame; a generator not started; one suspended at a yield
 VARIADIC_FLAGS = 0x04 | 0x08

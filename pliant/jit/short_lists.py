@@ -19,7 +19,7 @@ import itertools
 from dataclasses import dataclass
 
 from pliant.guards.guard import Site
-from pliant.jit.identity import WeakIdDict
+from pliant.jit.weak_ids import WeakIdDict
 
 LONGEST = 8
 LARGE = 512  # operations of a graph

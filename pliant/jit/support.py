@@ -19,8 +19,8 @@ from pliant.bytecode.assemble import encode_exception_table, ins
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.interpret.runtime import FUTURE
-from pliant.jit.identity import WeakIdDict
 from pliant.jit.unwinding import forgetting
+from pliant.jit.weak_ids import WeakIdDict
 
 #: Plain constructors, by the name that emitted code shows.
 BUILDERS: dict[str, Any] = {

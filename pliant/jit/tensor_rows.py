@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pliant.codegen import versions
+from pliant.codegen import version_counters
 from pliant.graph import layout, wrapped
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import INFERENCE, RETAINED, WRAPPED, Reconsider, TracedTensor
@@ -68,7 +68,7 @@ PARAMETER = Row(lambda b, t: f"{b.constant(torch.nn.Parameter, 'Parameter')}({b.
 def data(b: Builder, t: Any) -> str:
     """`x.data`, read off the real tensor: it counts its own versions."""
     read = f"{b.ref(b.world.data_of[id(t)][1])}.data"
-    n = versions.times_written(t)
+    n = version_counters.times_written(t)
     return f"{b.constant(support.with_version, 'with_version')}({read}, {n})" if n else read
 
 

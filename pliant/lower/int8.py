@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from pliant.graph.data_errors import CHECKS_DATA
 from pliant.graph.quantized import DYNAMIC_LINEAR, INT8_MM
 from pliant.graph.traced import TracedTensor, is_lazy
 from pliant.lower.gemm import LIBRARY, Products, Routine, reduced_precision_is_off
-from pliant.lower.liveness import DATA_CHECKED
 from pliant.lower.lowerings.builder import arguments
 
 INT_MM = torch.ops.aten._int_mm.default
@@ -91,5 +91,5 @@ def dynamic_linear(p: Products, op: Any, read: set[int]) -> list[DynamicLinear] 
     return [DynamicLinear([p.root(t) for t in operands], out, [*fields, *(p.offset(t) for t in operands)])]
 
 
-DATA_CHECKED.add(DYNAMIC_LINEAR)
+CHECKS_DATA.add(DYNAMIC_LINEAR)
 LIBRARY.update({INT_MM: int_mm, INT8_MM: int8_mm, DYNAMIC_LINEAR: dynamic_linear})

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.data_errors import CHECKS_DATA
 from pliant.graph.data_errors import depends as depends
 from pliant.graph.data_errors import overlaps as overlaps
 from pliant.graph.data_errors import raises_here as raises_here
@@ -21,7 +22,6 @@ from pliant.graph.operands import number as number
 from pliant.graph.operands import op_inputs as op_inputs
 from pliant.graph.operands import op_numbers as op_numbers
 from pliant.graph.operands import read_operands
-from pliant.graph.operators import Column, overloads
 from pliant.graph.schema import KNOWN, of_operator, written
 from pliant.graph.traced import TracedTensor
 from pliant.graph.traced import leaves as leaves
@@ -29,19 +29,6 @@ from pliant.graph.traced import tensors_of as tensors_of
 from pliant.symbolic.expr import Expr, postorder
 
 RANDOM = torch.Tag.nondeterministic_seeded
-DATA_CHECKED = Column("checks_data")
-DATA_CHECKED.add(
-    *overloads((
-        "_local_scalar_dense", "index", "index_select", "gather", "embedding", "take", "index_put", "scatter", "nll_loss_forward",
-        "nll_loss2d_forward", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex", "_linalg_solve_ex", "_linalg_check_errors",
-        "_linalg_eigh", "_linalg_svd", "linalg_eig", "repeat_interleave", "bincount", "one_hot", "multinomial", "bernoulli", "histogram",
-        "_pack_padded_sequence", "index_put_", "scatter_",
-        *(f"{name}{end}" for end in ("", "_") for name in (
-            "index_add", "index_copy", "index_fill", "index_reduce", "scatter_add", "scatter_reduce", "put", "masked_scatter")),
-    ))
-)  # fmt: skip
-"""Operators that raise on bad data. Eager raises even if the result is unused, so they are kept."""
-
 RESTRIDERS = frozenset(f"aten::{name}" for name in "t_ transpose_ squeeze_ unsqueeze_ as_strided_ swapaxes_ swapdims_".split())
 """In-place operators that give a tensor object other sizes and strides over the same memory."""
 METADATA_WRITERS = RESTRIDERS | frozenset(f"aten::{name}" for name in "resize_ resize_as_ set_ rename_ detach_ sparse_resize_".split())
@@ -117,7 +104,7 @@ def effectful(target: Any) -> bool:
     schema = target._schema
     if not schema.name.startswith(KNOWN):
         return True  # a custom operator may do anything
-    if RANDOM in target.tags or target in DATA_CHECKED:
+    if RANDOM in target.tags or target in CHECKS_DATA:
         return True
     return "assert" in schema.name or "sym_constrain" in schema.name
 
@@ -137,7 +124,7 @@ def draws(target: Any) -> bool:
 @of_operator
 def only_checks(target: Any) -> bool:
     """Is raising on bad data all that the operator may do besides computing? A kernel that checks can stand for it."""
-    return (target in DATA_CHECKED or depends(target)) and RANDOM not in target.tags
+    return (target in CHECKS_DATA or depends(target)) and RANDOM not in target.tags
 
 
 def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep_effects: bool = True) -> list[Any]:

@@ -19,7 +19,7 @@ from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.traced import TracedTensor
 from pliant.lower import cse, liveness
 from pliant.lower.autograd import AUTOCAST, Backward, Plan, recorded_gradients
-from pliant.lower.linear import linear
+from pliant.lower.linearity import linear
 from pliant.lower.sections import begun_at, ending, functions_under, history_of, nodes_under
 
 ERROR = "torch::autograd::Error"

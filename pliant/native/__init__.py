@@ -14,8 +14,8 @@ Names (all of `pliant.native._core`):
 - `arena_functions()`, `arena_bytes()`, `set_arena_limit(bytes)`: the memory of segments;
   `gemm_function(...)`, `attention_function(...)`, `convolution_function()`, `int8_functions(...)`: what they call;
   `own_products()`, `set_pool(...)`: how that is computed;
-- `OPS`, `POSTFIX`, `WAYS`, `PRODUCT_FLAGS`, `FAILURES`, `OUT_OF_MEMORY`, `ALIGNMENT`, `MOST_ARGUMENTS`: what Python and C++ both know
-  (`shared.h`, `program.h`);
+- `OPS`, `POSTFIX`, `WAYS`, `PRODUCT_FLAGS`, `RECURRENT_FLAGS`, `FAILURES`, `OUT_OF_MEMORY`, `ALIGNMENT`, `MOST_ARGUMENTS`:
+  what Python and C++ both know (`shared.h`, `program.h`);
 - `decode_units(bytecode, rows, pools, extended_arg)`: instructions with their operands (`bytecode/decode.py`);
 - `entries(code)`, `add_entry(code, guard, target, front=True, info=None)`, `remove_entry(code, entry)`, `clear(code)`,
   `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)`, `get_flags(code)`;
@@ -52,6 +52,7 @@ from pliant.native._core import (
     PASS,
     POSTFIX,
     PRODUCT_FLAGS,
+    RECURRENT_FLAGS,
     RUN,
     RUN_ONLY,
     SKIP,
@@ -109,8 +110,8 @@ from pliant.native._core import (
 from pliant.native.probe import DTYPES, LIBC10, LIBTORCH, install_allocator, install_layout
 
 __all__ = [
-    "ALIGNMENT", "CAPTURE", "FAILURES", "MOST_ARGUMENTS", "OFF", "OPS", "OUT_OF_MEMORY", "PASS", "POSTFIX", "PRODUCT_FLAGS", "RUN",
-    "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "WAYS", "Again", "Entry", "EntryPoint", "FAST_EMPTY",
+    "ALIGNMENT", "CAPTURE", "FAILURES", "MOST_ARGUMENTS", "OFF", "OPS", "OUT_OF_MEMORY", "PASS", "POSTFIX", "PRODUCT_FLAGS",
+    "RECURRENT_FLAGS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "WAYS", "Again", "Entry", "EntryPoint", "FAST_EMPTY",
     "FAST_STATE", "FAST_TENSORS", "GlobalState", "Guard", "Launcher", "Leave", "MachineCode", "add_entry", "arena_bytes", "arena_functions",
     "call_below",
     "attention_function", "call_captured", "call_in_mode", "clear", "convolution_function", "counters", "decode_units", "empty_of",

@@ -13,6 +13,7 @@ OPS: tuple[str, ...]
 POSTFIX: dict[str, int]
 WAYS: dict[str, int]
 PRODUCT_FLAGS: dict[str, int]
+RECURRENT_FLAGS: dict[str, int]
 FAILURES: dict[str, tuple[int, type[Exception], str]]
 OUT_OF_MEMORY: int
 ALIGNMENT: int

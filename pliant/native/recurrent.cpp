@@ -25,13 +25,11 @@ constexpr int64_t kCached = 1 << 17;      // floats
 constexpr int64_t kUnits = 16;           // that a thread takes at a time
 constexpr int64_t kSummed = 64;          // rows that a sum of a weight's gradient has before it joins the others: errors as small as PyTorch's
 
-enum Flag : int64_t { REVERSE = 1, BIASES = 2, PACKED = 4, D_OUT = 8, WANT_X = 16, ADD_X = 32, WANT_WEIGHTS = 64 };
-
 // What both ways are told of the sequence.
 struct Sequence {
     const int64_t *counts; // rows of each step, if packed
     int64_t steps, batch, rows, inputs, width, flags;
-    bool has(Flag f) const { return flags & f; }
+    bool has(RecurrentFlag f) const { return flags & f; }
     int64_t count(int64_t t) const { return has(PACKED) ? counts[t] : batch; }
     int64_t gates() const { return kGates * width; }
     int64_t gates_row() const { return gates() + kApart; }
@@ -183,7 +181,7 @@ int32_t backward(const Backward &p, const Loops *loops) {
             for (int side = 0; side < 2; side++) {
                 if (rows[side] <= 0 || first >= last) continue;
                 const int64_t i = from[side], at = step.start + i;
-                const Lines d_out = s.has(D_OUT) ? lines(p.d_out, at, p.d_out_row) : Lines{nullptr, 0};
+                const Lines d_out = s.has(HAS_GRAD_OUT) ? lines(p.d_out, at, p.d_out_row) : Lines{nullptr, 0};
                 loops->lstm_cell_back({lines(p.gates, at, n), before[side], lines(p.cells, at, p.width), d_out, lines(p.d_h, i, p.width),
                                        lines(p.d_c, i, p.width), d.from(i), rows[side], p.width, first, last});
             }

@@ -12,7 +12,7 @@ bool put(PyObject *table, const char *key, PyObject *value) {
     return good;
 }
 
-bool fill(PyObject *postfix, PyObject *ways, PyObject *flags, PyObject *failures) {
+bool fill(PyObject *postfix, PyObject *ways, PyObject *flags, PyObject *recurrent, PyObject *failures) {
     bool good = true;
 #define X(name, takes) good = good && put(postfix, #name, PyLong_FromLong(static_cast<long>(Postfix::name)));
     PLIANT_POSTFIX(X)
@@ -22,6 +22,9 @@ bool fill(PyObject *postfix, PyObject *ways, PyObject *flags, PyObject *failures
 #undef X
 #define X(name, value) good = good && put(flags, #name, PyLong_FromLong(value));
     PLIANT_PRODUCT_FLAGS(X)
+#undef X
+#define X(name, value) good = good && put(recurrent, #name, PyLong_FromLong(value));
+    PLIANT_RECURRENT_FLAGS(X)
 #undef X
 #define X(name, value, error, words) good = good && put(failures, #name, Py_BuildValue("(iOs)", value, PyExc_##error, words));
     PLIANT_FAILURES(X)
@@ -33,14 +36,14 @@ bool fill(PyObject *postfix, PyObject *ways, PyObject *flags, PyObject *failures
 } // namespace pliant
 
 extern "C" int pl_shared_init(PyObject *module) {
-    const char *names[] = {"POSTFIX", "WAYS", "PRODUCT_FLAGS", "FAILURES"};
-    PyObject *tables[4];
-    for (int i = 0; i < 4; i++) {
+    const char *names[] = {"POSTFIX", "WAYS", "PRODUCT_FLAGS", "RECURRENT_FLAGS", "FAILURES"};
+    PyObject *tables[5];
+    for (int i = 0; i < 5; i++) {
         tables[i] = PyDict_New();
         if (!tables[i] || PyModule_AddObjectRef(module, names[i], tables[i]) < 0) return -1;
         Py_DECREF(tables[i]);
     }
-    if (!pliant::fill(tables[0], tables[1], tables[2], tables[3])) return -1;
+    if (!pliant::fill(tables[0], tables[1], tables[2], tables[3], tables[4])) return -1;
     if (PyModule_AddIntConstant(module, "OUT_OF_MEMORY", pliant::OUT_OF_MEMORY) < 0) return -1;
     if (PyModule_AddIntConstant(module, "ALIGNMENT", pliant::ALIGNMENT) < 0) return -1;
     return PyModule_AddIntConstant(module, "MOST_ARGUMENTS", pliant::MOST_ARGUMENTS);

@@ -34,6 +34,16 @@ enum ProductFlag : int64_t {
 #undef X
 };
 
+// RECURRENT_FLAGS: of a layer of an LSTM, forward and back.
+#define PLIANT_RECURRENT_FLAGS(X)                                                                                                     \
+    X(REVERSE, 1) X(BIASES, 2) X(PACKED, 4) X(HAS_GRAD_OUT, 8) X(WANT_X, 16) X(ADD_X, 32) X(WANT_WEIGHTS, 64)
+
+enum RecurrentFlag : int64_t {
+#define X(name, value) name = value,
+    PLIANT_RECURRENT_FLAGS(X)
+#undef X
+};
+
 // FAILURES: what a kernel returns for an index that is none, or for other bad data, and what eager raises.
 #define PLIANT_FAILURES(X)                                                                                                            \
     X(OUT_OF_SELF, 0x40000001, IndexError, "index out of range in self")                                                              \

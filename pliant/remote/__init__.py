@@ -17,7 +17,7 @@ from typing import Any
 from pliant.remote import eager
 from pliant.remote.mesh import Failed, Mesh
 from pliant.remote.partition import Refused
-from pliant.remote.pipeline import Pipeline
+from pliant.remote.pipeline_parallel import Pipeline
 from pliant.remote.placements import OnWorker, Placement, Placements, RemoteError, Replicate, Shard
 from pliant.remote.serve import Server
 from pliant.remote.tensor import RemoteTensor

@@ -18,7 +18,7 @@ from pliant.symbolic.congruence import Congruence
 from pliant.symbolic.equalities import Equalities
 from pliant.symbolic.expr import TABLE, Expr, apply, poly_add, poly_mul, poly_scale
 from pliant.symbolic.facts import Facts
-from pliant.symbolic.linear import Linear
+from pliant.symbolic.linear_sums import Linear
 from pliant.symbolic.ranges import Ranges
 from pliant.symbolic.relation import (
     MIRROR,

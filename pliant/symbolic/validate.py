@@ -25,9 +25,9 @@ import z3
 
 from pliant.symbolic.event import Event
 from pliant.symbolic.expr import TABLE, Expr, Scalar, postorder, same
-from pliant.symbolic.machine import Step, program
 from pliant.symbolic.ops import UNARY
 from pliant.symbolic.scope import Scope
+from pliant.symbolic.straight_line import Step, program
 
 BLOCK = 32
 SORTS = {int: "Int", float: "Real", bool: "Bool"}

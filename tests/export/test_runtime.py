@@ -19,8 +19,8 @@ from pliant.export import aot
 from pliant.export.plan import row_data
 from pliant.symbolic import ops
 from pliant.symbolic.expr import TABLE
-from pliant.symbolic.machine import StraightLine
 from pliant.symbolic.scope import Scope
+from pliant.symbolic.straight_line import StraightLine
 
 BASELINE = aot.levels()[-1]
 HOME = pathlib.Path(__file__).parents[2]

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 
 import pliant
 from pliant.interpret import breaks, policy
-from pliant.interpret.policy_tables import modules, python
+from pliant.interpret.policy_tables import python, python_modules
 from pliant.interpret.policy_tables.row import KINDS, Row, find_space
 
 TORCH_SPACES = (
@@ -48,7 +48,7 @@ def test_rows_are_well_formed():
         assert row.returns in ("new", "outside"), row
         if row.kind == "skip":
             assert row.code in breaks.BREAKS, row
-    for name, rule in modules.MODULE_RULES.items():
+    for name, rule in python_modules.MODULE_RULES.items():
         assert rule.kind in KINDS, name
         if rule.kind == "skip":
             assert rule.code in breaks.BREAKS, name
@@ -262,8 +262,8 @@ def test_frames_that_c_code_starts():
 
 def test_models_that_show_what_exporting_takes_are_captured():
     """They lie among the modules of a compiler, and are none of it."""
-    assert modules.module_policy("torch._export.db.examples.cond_operands").kind == "inline"
-    assert {modules.module_policy(m).code for m in ("torch._export.passes", "torch._export.db.case")} == {"PL0030"}
+    assert python_modules.module_policy("torch._export.db.examples.cond_operands").kind == "inline"
+    assert {python_modules.module_policy(m).code for m in ("torch._export.passes", "torch._export.db.case")} == {"PL0030"}
     model = importlib.import_module("torch._export.db.examples.dynamic_shape_view").model
     compiled = pliant.compile(model, fullgraph=True)
     for n in (10, 20, 30):

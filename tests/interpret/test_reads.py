@@ -7,13 +7,13 @@ import torch
 
 from pliant.guards.question import Question, Raised, alike, is_value
 from pliant.interpret import policy, process_state
-from pliant.interpret.policy_tables import modules
+from pliant.interpret.policy_tables import python_modules
 from pliant.interpret.policy_tables.row import READS, RUN, find_space
 
 
 def test_each_row_that_is_run_says_what_it_reads():
     assert [row for row in policy.ROWS if row.kind in RUN and row.reads not in READS] == []
-    assert [name for name, rule in modules.MODULE_RULES.items() if rule.kind in RUN and rule.reads not in READS] == []
+    assert [name for name, rule in python_modules.MODULE_RULES.items() if rule.kind in RUN and rule.reads not in READS] == []
 
 
 def test_each_kind_of_state_is_guarded_in_one_way():

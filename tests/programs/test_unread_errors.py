@@ -247,3 +247,34 @@ def test_filled_with_what_does_not_fit(fill):
             with pytest.raises(RuntimeError, match="only supports|cannot be converted"):
                 side(torch.ones(n, 2), y)
             assert seen == ["before"] and y.tolist() == [2] * n
+
+
+UNREAD = {
+    "cholesky": lambda x: torch.cholesky(x),
+    "cholesky_inverse": lambda x: torch.cholesky_inverse(x * 0),
+    "histc": lambda x: torch.histc(x * float("inf"), 4),
+    "lstsq": lambda x: torch.linalg.lstsq(x * float("nan"), x),
+    "pinv": lambda x: torch.linalg.pinv(x * float("nan")),
+    "binary_cross_entropy": lambda x: torch.nn.functional.binary_cross_entropy(x + 9, x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
+@pytest.mark.parametrize("backend", ["native", "aten"])
+@pytest.mark.parametrize("name", UNREAD)
+def test_bad_data_is_told_before_what_is_written_behind_it(name, backend):
+    def fn(x):
+        x.add_(1)
+        UNREAD[name](x)
+        x.mul_(3)
+        return x + 1
+
+    compiled = pliant.compile(fn, background=False, backend=backend)
+    want, got = torch.tensor([[1.0, 2.0], [3.0, -4.0]]), torch.tensor([[1.0, 2.0], [3.0, -4.0]])
+    with pytest.raises(RuntimeError) as told:
+        fn(want)
+    for _ in range(2):
+        got.copy_(torch.tensor([[1.0, 2.0], [3.0, -4.0]]))
+        with pytest.raises(type(told.value)) as found:
+            compiled(got)
+        assert str(found.value) == str(told.value) and torch.equal(got, want)

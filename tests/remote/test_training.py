@@ -9,7 +9,7 @@ import torch
 
 import pliant
 from pliant import remote
-from pliant.remote.pipeline import balanced, issue_order, stage_order
+from pliant.remote.pipeline_parallel import balanced, issue_order, stage_order
 
 
 def losses(gpt, steps):

@@ -7,7 +7,7 @@ from jax._src.interpreters import mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from pliant.symbolic import Expr, machine
+from pliant.symbolic import Expr, straight_line
 from tests.symbolic.samples import close, value
 
 TENSORS = {int: "tensor<i64>", float: "tensor<f64>", bool: "tensor<i1>"}
@@ -17,7 +17,7 @@ DTYPES = {int: np.int64, float: np.float64, bool: np.bool_}
 def module_text(expressions: list[Expr], names: tuple[str, ...], kinds: list[type]) -> str:
     lines, results = [], []
     for i, e in enumerate(expressions):
-        body, result = machine.stablehlo(e, {n: f"%{n}" for n in names}, prefix=f"%t{i}_")
+        body, result = straight_line.stablehlo(e, {n: f"%{n}" for n in names}, prefix=f"%t{i}_")
         lines += body
         results.append(result)
     params = ", ".join(f"%{n}: {TENSORS[k]}" for n, k in zip(names, kinds, strict=True))

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from pliant.symbolic import Scope, machine, ops
+from pliant.symbolic import Scope, ops, straight_line
 from pliant.symbolic.expr import TABLE, postorder
 from pliant.symbolic.ops import DISPATCH_ONLY
 from tests.symbolic.samples import FLOATS, INTS, close, environments, sample_expressions, value
@@ -18,7 +18,7 @@ KINDS = [int] * 4 + [float] * 2 + [bool]
 
 
 def test_samples_use_every_row() -> None:
-    used = {s.op for e in sample_expressions() for s in machine.steps(e)}
+    used = {s.op for e in sample_expressions() for s in straight_line.steps(e)}
     assert set(TABLE) - used - DISPATCH_ONLY == set()
 
 
@@ -85,12 +85,12 @@ def test_llvm() -> None:
     llvmlite.initialize_native_target()
     llvmlite.initialize_native_asmprinter()
     expressions = sample_expressions()
-    types = machine.LLVM_TYPES
+    types = straight_line.LLVM_TYPES
     params = ", ".join(f"{types[k]} %{n}" for n, k in zip(NAMES, KINDS, strict=True))
     bodies, declarations = [], {}
     for i, e in enumerate(expressions):
-        lines, result = machine.llvm(e, {n: f"%{n}" for n in NAMES})
-        declarations |= dict.fromkeys(machine.llvm_declarations(lines))
+        lines, result = straight_line.llvm(e, {n: f"%{n}" for n in NAMES})
+        declarations |= dict.fromkeys(straight_line.llvm_declarations(lines))
         bodies.append(f"define {types[e.kind]} @f{i}({params}) {{\n" + "\n".join(lines) + f"\nret {types[e.kind]} {result}\n}}")
     module = llvmlite.parse_assembly("\n".join([*declarations, *bodies]))
     module.verify()
@@ -108,7 +108,7 @@ def test_llvm() -> None:
 def test_stablehlo_is_well_formed() -> None:
     """Every line is one operation of the dialect on values defined before it, with a full type."""
     for e in sample_expressions():
-        lines, result = machine.stablehlo(e, {n: f"%{n}" for n in NAMES})
+        lines, result = straight_line.stablehlo(e, {n: f"%{n}" for n in NAMES})
         defined = {f"%{n}" for n in NAMES}
         for line in lines:
             target, _, rest = line.partition(" = ")
@@ -130,5 +130,5 @@ def test_stablehlo_runs() -> None:
 
 def test_empty_program_of_a_constant() -> None:
     scope = Scope()
-    assert machine.llvm(scope.const(5), {}) == ([], "5")
+    assert straight_line.llvm(scope.const(5), {}) == ([], "5")
     assert ops.add(2, 3) == 5

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pliant.symbolic import Expr, Scope, expr, ops, subtotals
-from pliant.symbolic.linear import Linear
+from pliant.symbolic.linear_sums import Linear
 from pliant.symbolic.static import static_range
 
 

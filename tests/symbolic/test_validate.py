@@ -13,7 +13,7 @@ from pliant.symbolic import Scope, ops
 
 z3 = pytest.importorskip("z3")
 
-from pliant.symbolic import congruence, division, equalities, intervals, linear, minimize, prover, relation, rules  # noqa: E402
+from pliant.symbolic import congruence, division, equalities, intervals, linear_sums, minimize, prover, relation, rules  # noqa: E402
 from pliant.symbolic import scope as scope_module  # noqa: E402
 from pliant.symbolic.expr import TABLE, Op  # noqa: E402
 from pliant.symbolic.validate import claim_value, validate  # noqa: E402
@@ -169,11 +169,11 @@ def guard_dropped(m) -> None:
 
 
 def remainder_too_small(m) -> None:
-    def wrong(x, ranges, right=linear.definitional):
+    def wrong(x, ranges, right=linear_sums.definitional):
         found = right(x, ranges)
         return [found[0], relation.shift(found[1], -1)] if x.op == "mod" else found
 
-    m.setattr(linear, "definitional", wrong)
+    m.setattr(linear_sums, "definitional", wrong)
 
 
 def min_is_first(m) -> None:

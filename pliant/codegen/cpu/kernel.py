@@ -14,8 +14,8 @@ from pliant.codegen.cpu.access import Access, Frame, step
 from pliant.codegen.cpu.dtypes import BYTES, from_memory
 from pliant.codegen.cpu.index_set_splitting import Cut
 from pliant.codegen.cpu.machine import Machine
-from pliant.codegen.cpu.pipeline import Pipeline
 from pliant.codegen.cpu.schedule import TILE_BLOCK, Schedule, Sweep, padded, reachable
+from pliant.codegen.cpu.software_pipelining import Pipeline
 from pliant.codegen.cpu.sweep import BLOCK, MID, OUTER, STRIP, ZERO, Sweeper
 from pliant.codegen.cpu.text import Value, const
 from pliant.codegen.cpu.transpose import Tile, rows

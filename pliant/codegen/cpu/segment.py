@@ -29,7 +29,7 @@ from pliant.lower.loop_nest import Size
 from pliant.lower.loops import Kernel
 from pliant.lower.program import NativeStep
 from pliant.lower.segments import Segment, is_native
-from pliant.symbolic.machine import llvm_all, llvm_declarations
+from pliant.symbolic.straight_line import llvm_all, llvm_declarations
 
 TAKE, GIVE, POISON = "pliant_take", "pliant_give", "pliant_poison"
 LIBRARY: dict[type, str] = {

@@ -14,7 +14,7 @@ from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure
-from pliant.interpret.arrays.native import operator_of_numpy
+from pliant.interpret.arrays.numpy_operators import operator_of_numpy
 from pliant.interpret.arrays.operands import asarray, lent
 from pliant.interpret.arrays.operators import apart, store, value_for, writable
 from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, derived, scalar, view_of, whole_array

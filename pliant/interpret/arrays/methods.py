@@ -10,7 +10,7 @@ from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import concrete
 from pliant.interpret import in_python
-from pliant.interpret.arrays import linear, ordering, reductions, shaping
+from pliant.interpret.arrays import linear, reductions, shaping, sorting
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure, dtype_of
 from pliant.interpret.arrays.operands import asarray, fresh, to
 from pliant.interpret.arrays.operators import operate, store, value_for, writable
@@ -119,8 +119,8 @@ def call_on(o: Any, name: str, args: tuple, kw: dict) -> Any:
 METHODS.update(
     sum=reductions.sum, prod=reductions.prod, mean=reductions.mean, std=reductions.std, var=reductions.var, max=reductions.amax,
     min=reductions.amin, argmax=reductions.argmax, argmin=reductions.argmin, any=reductions.any_, all=reductions.all_,
-    cumsum=reductions.cumsum, cumprod=reductions.cumprod, argsort=ordering.argsort, searchsorted=ordering.searchsorted,
-    argpartition=ordering.argpartition, ravel=shaping.ravel, swapaxes=shaping.swapaxes, squeeze=shaping.squeeze, nonzero=shaping.nonzero,
+    cumsum=reductions.cumsum, cumprod=reductions.cumprod, argsort=sorting.argsort, searchsorted=sorting.searchsorted,
+    argpartition=sorting.argpartition, ravel=shaping.ravel, swapaxes=shaping.swapaxes, squeeze=shaping.squeeze, nonzero=shaping.nonzero,
     clip=shaping.clip, take=shaping.take, repeat=shaping.repeat, diagonal=shaping.diagonal, trace=shaping.trace, dot=linear.dot,
 )  # fmt: skip
 
@@ -218,7 +218,7 @@ def fill(a: TracedArray, value: Any) -> None:
 @method("sort")
 def sort(a: TracedArray, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
     x = writable(a)
-    store(x, ordering.sort(a, axis, kind, order, stable=stable).tensor)
+    store(x, sorting.sort(a, axis, kind, order, stable=stable).tensor)
 
 
 @method("round")

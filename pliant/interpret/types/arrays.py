@@ -14,7 +14,7 @@ if np is not None:
 
     import torch
 
-    from pliant.interpret.arrays import drawing, errors, indexing, making, methods, operators, outside, sampling, torch_side, ufuncs
+    from pliant.interpret.arrays import drawing, errstate, indexing, making, methods, operators, outside, sampling, torch_side, ufuncs
     from pliant.interpret.arrays.dtypes import CANON, SCALARS
     from pliant.interpret.arrays.operands import asarray, to
     from pliant.interpret.arrays.reductions import all_, amax, amin, any_, cumprod, cumsum, none, one_axis, ordered, prod
@@ -134,6 +134,9 @@ if np is not None:
     row(name="function of NumPy", located=DISPATCHERS, stands=DISPATCHERS, locate=World.identity)
     row(name="universal function", located=(np.ufunc,), stands=(np.ufunc,), locate=World.identity, method=ufunc_method)
     row(name="missing argument", located=(type(np._NoValue),), stands=(type(np._NoValue),), plain=True, locate=World.identity)
-    row(name="np.errstate", stands=(errors.Errors,), type=errors.seen_type, getattr=errors.getattr_, setattr=errors.setattr_, to_c=held)
-    row(name="method of np.errstate", stands=(errors.ErrorsMethod,), call=errors.call, to_c=held)
+    row(
+        name="np.errstate", stands=(errstate.Errors,), type=errstate.seen_type,
+        getattr=errstate.getattr_, setattr=errstate.setattr_, to_c=held,
+    )  # fmt: skip
+    row(name="method of np.errstate", stands=(errstate.ErrorsMethod,), call=errstate.call, to_c=held)
     _ = drawing, making, sampling

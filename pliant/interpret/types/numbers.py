@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from pliant import native
-from pliant.graph.numbers import COUNTED
+from pliant.graph.known_numbers import COUNTED
 from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.schema import written
 from pliant.graph.symnode import concrete, to_sym

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from pliant.graph.traced import TracedTensor
-from pliant.interpret.policy_tables import modules
+from pliant.interpret.policy_tables import python_modules
 from pliant.jit.persist import environment
 from pliant.jit.persist.names import Missing, Writer
 from pliant.jit.persist.prints import HEAPTYPE, STAND_IN
@@ -132,7 +132,7 @@ def is_plumbing(fn: Any) -> bool:
         return versioned(fn.__wrapped__.__code__.co_filename) and fn.__module__ == "typing"
     if type(fn) is not types.FunctionType:
         return False
-    rule = modules.module_policy(fn.__globals__.get("__name__"))
+    rule = python_modules.module_policy(fn.__globals__.get("__name__"))
     return rule.kind == "native_python" and versioned(fn.__code__.co_filename)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pliant import native
 from pliant.interpret import tracebacks
-from pliant.jit import loops, resume, support
+from pliant.jit import region_loops, resume, support
 from pliant.jit.branches import Branch
 from pliant.jit.emit import Context
 from pliant.jit.nested_frames import Below
@@ -46,12 +46,12 @@ def code_at(frame: Frame, code: CodeType, layout: tuple) -> ResumeCode:
 
 
 def entry_at(frame: Frame, code: CodeType, layout: tuple, namespace: dict) -> Any:
-    return loops.entry_point(code_at(frame, code, layout), namespace, frame.home.miss)
+    return region_loops.entry_point(code_at(frame, code, layout), namespace, frame.home.miss)
 
 
 def loop_at(frame: Frame, code: CodeType, layout: tuple, namespace: dict) -> Any:
     home = frame.home
-    return loops.loop_at(code_at(frame, code, layout), namespace, home.cache, home.miss, home.below)
+    return region_loops.loop_at(code_at(frame, code, layout), namespace, home.cache, home.miss, home.below)
 
 
 def generator_at(frame: Frame, code: CodeType, layout: tuple, namespace: dict, name: str) -> Any:
@@ -83,7 +83,7 @@ def place_of(value: Any, refer: Callable[[Any], int]) -> tuple[str, tuple] | Non
     if t is native.EntryPoint:
         made = resume.info_of(value._fn.__code__)
         return None if made is None else ("entry", made_from(made.origin(), made.layout, value._fn, refer))
-    if t is loops.Loop:
+    if t is region_loops.Loop:
         return "loop", made_from(value.code(), value.layout, value.body._fn, refer)
     if t is Branch:
         return "branch", (("@", refer(value.code())), plain(value.path), value.lineno)
@@ -123,5 +123,5 @@ def is_made(value: Any) -> bool:
     return t is not native.EntryPoint or resume.info_of(value._fn.__code__) is not None
 
 
-MADE = frozenset((FunctionType, FrameType, loops.Loop, Below, Branch, native.EntryPoint))
+MADE = frozenset((FunctionType, FrameType, region_loops.Loop, Below, Branch, native.EntryPoint))
 """Types of such things; a function, a frame or an entry point may also be the program's."""

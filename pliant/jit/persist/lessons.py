@@ -14,9 +14,9 @@ from typing import Any
 
 from pliant.guards.source import Source
 from pliant.jit.history import History
-from pliant.jit.identity import WeakIdDict
 from pliant.jit.persist.guards import Paths, Weakly, inner_code, sources_of
 from pliant.jit.persist.values import NotPortable
+from pliant.jit.weak_ids import WeakIdDict
 
 Offsets = WeakIdDict[set[int]]
 

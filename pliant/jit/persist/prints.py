@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from pliant.interpret.immutable import HEAPTYPE
-from pliant.jit.identity import WeakIdDict
 from pliant.jit.persist.frames import is_made, layout_row
 from pliant.jit.persist.values import NotPortable
 from pliant.jit.resume import ResumeCode, info_of
+from pliant.jit.weak_ids import WeakIdDict
 
 PLAIN_DEFAULTS = (type(None), bool, int, float, complex, str, bytes)
 TUPLE_GETTER = type(vars(collections.namedtuple("_Pair", "a"))["a"])  # what a field of a namedtuple is in its class

@@ -33,9 +33,9 @@ import numpy as np
 from pliant import native
 from pliant.graph.originals import torch
 from pliant.interpret.immutable import HEAPTYPE, IMMUTABLETYPE
-from pliant.jit.identity import WeakIdDict
 from pliant.jit.verify import contents
 from pliant.jit.verify.contents import Row, save_cell
+from pliant.jit.weak_ids import WeakIdDict
 
 MOST_OBJECTS = 300_000
 LEFT_ALONE = sys.stdlib_module_names | {"torch", "pliant", "numpy", "_pytest", "pytest"}

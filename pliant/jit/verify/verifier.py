@@ -23,13 +23,13 @@ from pliant import events, native
 from pliant.errors import PliantError, VerificationError
 from pliant.graph.originals import math
 from pliant.interpret.state import vm
-from pliant.jit.identity import WeakIdDict
 from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import entries
 from pliant.jit.verify import repro, runs
 from pliant.jit.verify.ambient import Ambient, recorded, take_over, unfit
 from pliant.jit.verify.compare import Comparer, Difference, Outcome
 from pliant.jit.verify.snapshot import Snapshot, State, Unverifiable
+from pliant.jit.weak_ids import WeakIdDict
 from pliant.symbolic.scope import UNFIT
 
 GIVE_UP = 3

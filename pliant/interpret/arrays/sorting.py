@@ -13,7 +13,7 @@ from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import concrete
 from pliant.interpret.arrays import reductions
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, Unsure
-from pliant.interpret.arrays.native import operator_of_numpy, positions
+from pliant.interpret.arrays.numpy_operators import operator_of_numpy, positions
 from pliant.interpret.arrays.operands import fresh, number_in, operand, scalar_operand, tensor_in, to
 from pliant.interpret.arrays.reductions import averaged, axes_of, float_of, kept, none, one_axis, ordered, plain, question, source_of
 from pliant.interpret.arrays.reductions import finish as finished

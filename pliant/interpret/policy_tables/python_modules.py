@@ -157,7 +157,7 @@ OTHERS: dict[str, Policy] = {
     **of(COMPILERS, "triton"),
     **of(GRAPH, "fbgemm_gpu"),
     **of(skip("PL0003", "pliant does not compile itself"), "pliant"),
-    **of(INLINE, "pliant.cli pliant.jit.module pliant.interpret.in_torch pliant.interpret.in_python"),
+    **of(INLINE, "pliant.cli pliant.jit.compiled_module pliant.interpret.in_torch pliant.interpret.in_python"),
     **of(NATIVE, "pliant.graph pliant.symbolic"),
 }
 

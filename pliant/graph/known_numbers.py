@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.operators import Column
 from pliant.graph.originals import operator
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of
@@ -157,7 +158,9 @@ def compared(relation: Callable[[Any, Any], Any]) -> Callable[[Reader, Any, Any]
     return of
 
 
-NUMBERS: dict[Any, Callable[..., Any]] = {
+NUMBERS = Column("number")
+"""(reader, operands) -> the number that it makes, or None."""
+NUMBERS.update({
     aten.div.Tensor_mode: quotient,
     aten.scalar_tensor.default: lambda reader, n, **kwargs: reader.number(n),
     **{
@@ -165,8 +168,7 @@ NUMBERS: dict[Any, Callable[..., Any]] = {
         for name in ("eq", "ne", "lt", "le", "gt", "ge")
         for overload in ("Scalar", "Tensor")
     },
-}
-"""By operator: (reader, operands) -> the number that it makes, or None."""
+})
 
 CONSTANT = aten.lift_fresh_copy.default
 COUNTED = {torch.float32, torch.float64, torch.int64, torch.int32}

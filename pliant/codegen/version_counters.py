@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.graph.handlers import BATCH_NORM
-from pliant.graph.operators import overloads
+from pliant.graph.operators import Column, overloads
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 
-SILENT = {BATCH_NORM, *overloads(FUSED_STEPS)}
+UNCOUNTED = Column("uncounted")
+UNCOUNTED.add(BATCH_NORM, *overloads(FUSED_STEPS))
 """Operators whose writes PyTorch does not count: running statistics, and what a fused step of an optimizer changes."""
 
 
 def written_slots(ops: list[Any], slots: list[TracedTensor], versions: dict[int, int] | None = None) -> list[TracedTensor]:
     """The slots whose memory these operations write, and whose version tells so.
     `versions`: how often each had been written to behind these operations, by its `vid`, where more come after them."""
-    memory = {t.storage_id for op in ops if op.target not in SILENT for t in liveness.written(op)}
+    memory = {t.storage_id for op in ops if op.target not in UNCOUNTED for t in liveness.written(op)}
     times = {t.vid: times_written(t) for t in slots} if versions is None else versions
     return [t for t in slots if t.storage_id in memory and not (t.storage_id in t.trace.data_memory and not times.get(t.vid))]
 

@@ -32,7 +32,7 @@ class Absent:
 
 
 MODULES = ("torch._higher_order_ops.register_hook",)
-OPEN = ("torch._functorch.predispatch", "torch.distributed._functional_collectives", "torch._utils")
+OPEN = ("torch._functorch.eager_transforms", "torch._functorch.predispatch", "torch.distributed._functional_collectives", "torch._utils")
 """Modules that are asked for names which only 2.13 has."""
 
 

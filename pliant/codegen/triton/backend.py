@@ -28,7 +28,7 @@ class TritonTarget(Target):
     name = "triton"
 
     def __init__(self) -> None:
-        self.launchers: dict[Hashable, Callable[..., None]] = {}
+        self.launchers: dict[Hashable, Any] = {}
 
     def supports(self, device: torch.device) -> bool:
         return device.type == ("cpu" if pkgutil.resolve_name(f"{PLACES}:functions").INTERPRETED else "cuda")
@@ -47,6 +47,7 @@ class TritonTarget(Target):
         for launch in launches:
             if launch.key not in self.launchers:
                 self.launchers.setdefault(launch.key, launcher(launch.kernel))
+            self.launchers[launch.key].prepare(launch.buffers[0].device.index)
 
     def launcher(self, launch: Launch) -> Callable[..., None]:
         return self.launchers[launch.key]

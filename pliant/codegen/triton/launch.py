@@ -63,6 +63,11 @@ class Launcher:
             else:
                 self.run(args[0].device.index, index, blocks, args)
 
+    def prepare(self, device: int | None) -> None:
+        """Compile for this CUDA device (the current one, if None), before the first launch."""
+        if not functions.INTERPRETED:
+            self.compile("tl.int32", torch.cuda.current_device() if device is None else device)
+
     def run(self, device: int, index: str, blocks: int, args: tuple) -> None:
         code = self.compiled.get((index, device)) or self.compile(index, device)
         if device == torch.cuda.current_device():

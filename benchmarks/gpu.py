@@ -4,7 +4,8 @@
     python -m benchmarks.gpu speed OUT.json [--only NAME] [--torch-compile]
 
 On a machine with a GPU and Triton. Each program runs at several sizes; a program is wrong where pliant's error against float64 is
-far larger than eager's, or where integers, dtypes or shapes differ. Times are medians of CUDA events; sizes that are timed are fresh in each round.
+far larger than eager's, or where integers, dtypes or shapes differ. Times are medians of CUDA events; the sizes that are timed are new in
+each round.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import older_torch  # noqa: F401  first: it makes an older PyTorch do for a trial
 import torch
 import torch.nn.functional as F
 
-import pliant
+from benchmarks import older_torch  # isort: skip  (it makes an older PyTorch do for a trial)
+import pliant  # isort: skip
 from pliant.codegen import target
+
+assert older_torch
 
 Make = Callable[[int], tuple]
 DEVICE = os.environ.get("PLIANT_GPU_DEVICE", "cuda")
@@ -57,7 +60,16 @@ def pointwise_chain(x, y):
 
 @check(lambda n: (normal(n, 5).abs(), normal(n, 5)))
 def elementary(x, y):
-    return x.exp() + 1, x.log() * 2, y.tanh() * 2, y.sigmoid() - 1, (x + 1).sqrt() + y.sin() + y.cos(), torch.erf(y) + 1, x.rsqrt() * 2, y.expm1() + x.log1p()
+    return (
+        x.exp() + 1,
+        x.log() * 2,
+        y.tanh() * 2,
+        y.sigmoid() - 1,
+        (x + 1).sqrt() + y.sin() + y.cos(),
+        torch.erf(y) + 1,
+        x.rsqrt() * 2,
+        y.expm1() + x.log1p(),
+    )
 
 
 @check(lambda n: (normal(n, 5, dtype=torch.float64).abs(), normal(n, 5, dtype=torch.float64)))
@@ -88,7 +100,16 @@ def sums(x, y):
 
 @check(lambda n: (normal(n, 3, 40), ints(n, 6)))
 def reductions(x, i):
-    return (x * 2).amax(-1), (x + 1).amin((0, 2)) if x.numel() else x.sum((0, 2)), (x * 3).argmax(-1), (i * 2).sum(-1), (i + 1).amax(1), (x > 0).any(-1), (x > -9).all(-1), (x * x).prod(-1)
+    return (
+        (x * 2).amax(-1),
+        (x + 1).amin((0, 2)) if x.numel() else x.sum((0, 2)),
+        (x * 3).argmax(-1),
+        (i * 2).sum(-1),
+        (i + 1).amax(1),
+        (x > 0).any(-1),
+        (x > -9).all(-1),
+        (x * x).prod(-1),
+    )
 
 
 @check(lambda n: (normal(n, 50).masked_fill(normal(n, 50, seed=3) > 2, float("nan")),))
@@ -128,17 +149,45 @@ def f16_chain(x, y):
 
 @check(lambda n: (ints(n, 9), ints(9, low=1, high=7), ints(n, 9, dtype=torch.int32), ints(n, 9, low=0, dtype=torch.uint8)))
 def integers(a, b, c, u):
-    return (a // b) * 2, (a % b) + 1, torch.div(a, b, rounding_mode="trunc") - 1, (c * c) ^ c, (c << 2) | 1, (c >> 1) & 3, (u * 20) + 3, (a * 2).float() / 3, (~c) + 1, -(a * 3)
+    return (
+        (a // b) * 2,
+        (a % b) + 1,
+        torch.div(a, b, rounding_mode="trunc") - 1,
+        (c * c) ^ c,
+        (c << 2) | 1,
+        (c >> 1) & 3,
+        (u * 20) + 3,
+        (a * 2).float() / 3,
+        (~c) + 1,
+        -(a * 3),
+    )
 
 
 @check(lambda n: (normal(n, 9) * 100,))
 def conversions(x):
-    return (x * 2).long() + 1, (x * 2).int() - 1, ((x * 2).to(torch.int16) + 1), (x + 0.5).bool() | (x > 9), (x.abs() + 1).to(torch.uint8) + 1, (x * 2).half() + 1
+    return (
+        (x * 2).long() + 1,
+        (x * 2).int() - 1,
+        ((x * 2).to(torch.int16) + 1),
+        (x + 0.5).bool() | (x > 9),
+        (x.abs() + 1).to(torch.uint8) + 1,
+        (x * 2).half() + 1,
+    )
 
 
 @check(lambda n: (normal(n, 9), normal(n, 9, seed=5).abs() + 0.1))
 def float_division(x, y):
-    return x // y + 1, x % y + 1, torch.fmod(x, y) * 2, torch.div(x, y, rounding_mode="trunc") + 1, x / y + 1, (x * 2).round() + x.floor() - x.ceil() + x.trunc(), (x * 2).sign() + 1, torch.atan2(x, y) * 2, (y * 2).pow(x) + 1
+    return (
+        x // y + 1,
+        x % y + 1,
+        torch.fmod(x, y) * 2,
+        torch.div(x, y, rounding_mode="trunc") + 1,
+        x / y + 1,
+        (x * 2).round() + x.floor() - x.ceil() + x.trunc(),
+        (x * 2).sign() + 1,
+        torch.atan2(x, y) * 2,
+        (y * 2).pow(x) + 1,
+    )
 
 
 @check(lambda n: (normal(n, 20),))
@@ -170,7 +219,12 @@ def gathers(x, i):
 
 @check(lambda n: (normal(n, 10), ints(n, low=0, high=10)))
 def losses(x, y):
-    return F.cross_entropy(x * 2, y), F.mse_loss(x, x * 2), F.smooth_l1_loss(x, x + 2), F.binary_cross_entropy_with_logits(x, (x > 0).float())
+    return (
+        F.cross_entropy(x * 2, y),
+        F.mse_loss(x, x * 2),
+        F.smooth_l1_loss(x, x + 2),
+        F.binary_cross_entropy_with_logits(x, (x > 0).float()),
+    )
 
 
 @check(lambda n: (normal(n, 40),))
@@ -202,14 +256,26 @@ def images(x):
 
 @check(lambda n: tuple(normal(n + 3 * i, 8) for i in range(3)))
 def ragged_features(a, b, c):
-    return torch.cat([(t * 2).sum(0, keepdim=True) for t in (a, b, c)]), torch.cat([a.relu() * 2, b + 1, c]), [t.softmax(0) if t.shape[0] else t for t in (a, b, c)]
+    return (
+        torch.cat([(t * 2).sum(0, keepdim=True) for t in (a, b, c)]),
+        torch.cat([a.relu() * 2, b + 1, c]),
+        [t.softmax(0) if t.shape[0] else t for t in (a, b, c)],
+    )
 
 
 def modules() -> dict[str, tuple[torch.nn.Module, Make]]:
     torch.manual_seed(0)
     nn = torch.nn
     mlp = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 32), nn.SiLU(), nn.Linear(32, 8))
-    conv = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4), nn.SiLU(), nn.AdaptiveAvgPool2d(1))
+    conv = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.SiLU(),
+        nn.AdaptiveAvgPool2d(1),
+    )
     block = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
     return {
         "mlp": (mlp, lambda n: (normal(n, 32),)),
@@ -264,7 +330,7 @@ TINY = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 1e-2, torch.f
 
 
 def judge(got: list, want: list, exact: list, slack: float = 1) -> str:
-    """"" where `got` is as right as eager's `want`; else what is wrong."""
+    """ "" where `got` is as right as eager's `want`; else what is wrong."""
     if len(got) != len(want):
         return f"{len(got)} results for {len(want)}"
     for i, (g, w, e) in enumerate(zip(got, want, exact, strict=True)):
@@ -273,7 +339,9 @@ def judge(got: list, want: list, exact: list, slack: float = 1) -> str:
                 return f"result {i}: {g} for {w}"
             continue
         if g.shape != w.shape or g.dtype is not w.dtype or g.device != w.device or g.stride() != w.stride():
-            return f"result {i}: {g.dtype}{tuple(g.shape)}{g.stride()} on {g.device} for {w.dtype}{tuple(w.shape)}{w.stride()} on {w.device}"
+            return (
+                f"result {i}: {g.dtype}{tuple(g.shape)}{g.stride()} on {g.device} for {w.dtype}{tuple(w.shape)}{w.stride()} on {w.device}"
+            )
         if not w.is_floating_point():
             if not torch.equal(g, w):
                 return f"result {i}: {int((g != w).sum())} of {w.numel()} differ"

@@ -1,5 +1,6 @@
-"""Names of PyTorch 2.13 that 2.11 has not, so that pliant can be tried where only that is: import it before pliant. Nobody has run the tests there.
+"""Names of PyTorch 2.13 that 2.11 has not, so that pliant can be tried where only that is: import it before pliant.
 
+Nobody has run the tests there.
 What is missing is filled in with what serves no program of `benchmarks/gpu.py`; nothing else of PyTorch is changed.
 """
 

@@ -1,7 +1,7 @@
 """What kernels call: operators with PyTorch's meaning, and the ways in which the lanes of a tile meet.
 
-Functions of one name with a row of `lower/loops.py: SCALARS`. Elementary functions are those of CUDA's libdevice, which PyTorch's own kernels
-call; Triton's interpreter has none of them, there NumPy's stand in.
+Functions of one name with a row of `lower/loops.py: SCALARS`. Elementary functions are those of CUDA's libdevice, which PyTorch's own
+kernels call; Triton's interpreter has none of them, there NumPy's stand in.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ BY_KIND = {
     ("maximum", "bool"): "({} | {})", ("minimum", "bool"): "({} & {})", ("not", "bool"): "({} == 0)",
 }  # fmt: skip
 HELPED = frozenset((
-    "maximum", "minimum", "fmax", "fmin", "sign", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
-    "atan", "atan2", "sinh", "cosh", "tanh", "erf", "erfc", "sigmoid", "pow", "rsqrt", "trunc", "round", "shl", "shr",
+    "maximum", "minimum", "fmax", "fmin", "sign", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin",
+    "acos", "atan", "atan2", "sinh", "cosh", "tanh", "erf", "erfc", "sigmoid", "pow", "rsqrt", "trunc", "round", "shl", "shr",
 ))  # fmt: skip
 """Functions of `functions.py` of the same name; those in `OF_KIND` have one for floats and one for integers."""
 OF_KIND = frozenset(("floordiv", "truncdiv", "remainder", "fmod"))

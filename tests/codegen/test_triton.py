@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from pliant.codegen import target
-from pliant.codegen.triton.backend import TritonTarget, known
+from pliant.codegen.triton.backend import TritonTarget, few_and_long, known
 from pliant.codegen.triton.printer import module_text
 from pliant.codegen.triton.scalars import printable
 from pliant.codegen.triton.schedule import schedule
+from pliant.lower.loop_nest import LoopNest
 from pliant.lower.loops import DTYPES, SCALARS, Buffer, Kernel, Node, Store
 from tests.codegen.random_kernels import RandomKernel
 
@@ -86,6 +87,8 @@ def test_what_is_not_printed_is_refused():
     prints = TritonTarget().prints
 
     class Nest:
+        reduced, outer, dims = 0, 1, (8,)
+
         def __init__(self, node, **store):
             self.stores = [Store(0, (1,), 0, node, **store)]
 
@@ -98,6 +101,11 @@ def test_what_is_not_printed_is_refused():
     assert not prints(Nest(x, mode="add"), here) and not prints(Nest(x, index=(x,), index_strides=(1,)), here)
     assert not prints(Nest(Node("scan", (x,), "f32", ("sum",))), here)
     assert not prints(Nest(Node("bounded", (x,), "i64", ("n", True, 1))), here)
+
+
+def test_few_long_rows_are_left_to_pytorch():
+    assert few_and_long(LoopNest((8, 1 << 20), 1, [])) and few_and_long(LoopNest((1 << 20,), 1, []))
+    assert not few_and_long(LoopNest((8, 1000), 1, [])) and not few_and_long(LoopNest((1 << 20,), 0, []))
 
 
 def test_devices_choose_the_target(monkeypatch):

@@ -10,7 +10,7 @@ from pliant.codegen.target import Target
 from pliant.codegen.triton.printer import module_text
 from pliant.codegen.triton.scalars import TYPES, printable
 from pliant.errors import InternalError
-from pliant.graph.originals import torch
+from pliant.graph.originals import math, torch
 from pliant.lower.kernels import Launch
 from pliant.lower.loop_nest import LoopNest
 from pliant.lower.loops import SCALARS, Kernel, Node
@@ -35,6 +35,8 @@ class TritonTarget(Target):
 
     def prints(self, nest: LoopNest, devices: set[torch.device]) -> bool:
         """All in one device's memory, every node with text, and no two points that may write one element."""
+        if few_and_long(nest):
+            return False
         return len(devices) == 1 and not any([p.index or p.mode != "set" for p in nest.stores]) and all(map(known, nest.nodes()))
 
     def worth_a_kernel(self, op: Any) -> bool:
@@ -63,6 +65,16 @@ class TritonTarget(Target):
 
     def keeps_code(self) -> bool:
         return False
+
+
+LONG, FEW = 4096, 2048
+UNKNOWN = 64
+
+
+def few_and_long(nest: LoopNest) -> bool:
+    """Does it reduce a few long rows, typically? PyTorch spreads a row over many programs; here each is walked by one."""
+    sizes = [d if type(d) is int else UNKNOWN if d.hint is None else int(d.hint) for d in nest.dims]
+    return bool(nest.reduced) and math.prod(sizes[nest.outer :]) >= LONG and math.prod(sizes[: nest.outer]) < FEW
 
 
 def known(n: Node) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
+
+from pliant.graph.originals import torch
 
 
 def function(f: Callable[..., np.ndarray]) -> Callable[..., Any]:

@@ -101,7 +101,7 @@ def lower(p: Program) -> Program:
     """The program with groups of its operations replaced by kernels, compiled, in an order that keeps all dependencies."""
     if liveness.any_restrides(p.steps):
         return pipeline.run(p, pipeline.REWRITE)
-    p = p.replaced(p.steps, target=target.current())
+    p = p.replaced(p.steps, target=target.serving(devices(p)))
     p = pipeline.run(p, pipeline.COMPILE)
     kernels = [op.target for op in p.steps if type(op.target) is KernelCall]
     segments = [op.target for op in p.steps if type(op.target) is SegmentCall]
@@ -111,6 +111,11 @@ def lower(p: Program) -> Program:
     return p
 
 
+def devices(p: Program) -> set[Any]:
+    """Where the tensors of a program at level "graph" are."""
+    return {t.device for op in p.steps for t in (*liveness.op_inputs(op), *liveness.op_outputs(op))}
+
+
 def compile_all(launches: list[Launch], segments: list[SegmentCall] | tuple[()] = ()) -> None:
     """Make code of everything that a program calls."""
-    target.current().compile(launches, list(segments))
+    target.serving({t.device for launch in launches for t in launch.buffers}).compile(launches, list(segments))

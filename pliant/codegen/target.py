@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import os
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +19,7 @@ import torch
 from pliant.errors import PliantError
 from pliant.graph import lstm
 from pliant.lower.kernels import Launch
+from pliant.lower.loop_nest import LoopNest
 from pliant.lower.loops import Kernel
 from pliant.lower.program import NativeStep, SegmentCall
 
@@ -29,6 +31,10 @@ class Target(Protocol):
 
     def supports(self, device: torch.device) -> bool:
         """May kernels read and write tensors there?"""
+
+    def prints(self, nest: LoopNest, devices: set[torch.device]) -> bool:
+        """Can it make code of this nest, whose tensors lie there, and of what such nests are fused to?"""
+        return True
 
     def worth_a_kernel(self, op: Any) -> bool:
         """Is this single operation faster as a kernel than as the ATen call?"""
@@ -83,6 +89,7 @@ class Target(Protocol):
 
 TARGETS = {
     "cpu": "pliant.codegen.cpu.backend:CPU",
+    "triton": "pliant.codegen.triton.backend:TritonTarget",
     "reference": "pliant.codegen.reference:ReferenceTarget",
     "ahead": "pliant.codegen.cpu.ahead:Ahead",
 }
@@ -99,9 +106,32 @@ def named(name: str) -> Target:
     return pkgutil.resolve_name(TARGETS[name])()
 
 
+def chosen() -> str | None:
+    """The target that was asked for: by `using`, or `PLIANT_TARGET`."""
+    return _chosen[-1] if _chosen else os.environ.get("PLIANT_TARGET")
+
+
 def current() -> Target:
-    """The target that programs are compiled for: `PLIANT_TARGET`, else this machine's processor."""
-    return named(_chosen[-1] if _chosen else os.environ.get("PLIANT_TARGET", "cpu"))
+    """The target that programs are compiled for: the one asked for, else this machine's processor."""
+    return named(chosen() or "cpu")
+
+
+ACCELERATORS = {"cuda": ("triton", "triton")}
+"""Devices that have a target of their own, where a module is installed: the target, the module."""
+
+
+def serving(devices: Iterable[torch.device]) -> Target:
+    """The target for a program with tensors on these devices: the one asked for, else an accelerator's, else the processor's."""
+    if chosen() is None:
+        for name, module in [ACCELERATORS[d.type] for d in devices if d.type in ACCELERATORS]:
+            if importable(module):
+                return named(name)
+    return current()
+
+
+@functools.cache
+def importable(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
 
 
 lstm.provider.append(lambda: current().lstm_kernels())

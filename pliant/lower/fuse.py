@@ -58,6 +58,7 @@ class Fuser:
         once = {vid for vid, n in uses.items() if n == 1} - kept
         roots, written = self.aliases.roots, self.aliases.written
         makers, bits = program.fact("makers"), self.aliases.reinterpreted()
+        self.prints = program.target.prints
         meets = partial(overlaps.may_meet, aliases=self.aliases, facts=self.facts)
         self.builder = Builder(self.facts, roots, read, makers, written, bits, once, program.target.supports, meets)
         self.free: dict[int, tuple[int, TensorStore, LoopNest]] = {}  # root -> (group, put, nest) of values worth computing again
@@ -81,6 +82,8 @@ class Fuser:
             written = {self.aliases.storage(t) for t in liveness.written(op)}
             effect, checks = liveness.has_effect(op), bool(op.outs) and liveness.only_checks(op.target) and not liveness.sized_by_data(op)
             nests = None if effect and not checks or not KERNELS.allows(op) or not implemented(op) else self.builder.lower(op)
+            if nests is not None and not all([self.prints(nest, self.devices(nest)) for nest in nests]):
+                nests = None
             if nests is not None and written:
                 first = nests[0]
                 nests = nests if len(nests) == 1 and self.writes_in_place(first, {p.root for p in first.stores}) else None
@@ -109,6 +112,9 @@ class Fuser:
                 for s in here | made:
                     self.writers.setdefault(s, []).append(u.index)
                 self.remember_free(u, here)
+
+    def devices(self, nest: LoopNest) -> set[Any]:
+        return {self.aliases.tensors[n.attrs[0]].device for n in nest.loads()} | {p.tensor.device for p in nest.stores}
 
     def touched(self, op: Any, nest: LoopNest | None) -> list[TracedTensor]:
         if nest is None:

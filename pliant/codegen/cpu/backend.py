@@ -19,6 +19,7 @@ from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
 from pliant.lower.int8 import DynamicLinear, Int8Product
 from pliant.lower.kernels import Launch
+from pliant.lower.loop_nest import LoopNest
 from pliant.lower.loops import DTYPES, Kernel
 from pliant.lower.program import NativeStep, SegmentCall
 
@@ -34,6 +35,9 @@ class CPU:
 
     def supports(self, device: torch.device) -> bool:
         return device.type == "cpu"
+
+    def prints(self, nest: LoopNest, devices: set[torch.device]) -> bool:
+        return True
 
     def worth_a_kernel(self, op: Any) -> bool:
         return profitability.worth_a_kernel(op)

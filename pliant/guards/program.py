@@ -476,7 +476,7 @@ class Describe:
             return Why(index, None, f"ANSWER failed: {value} any more")
         var = self.int_vars.get(index)
         now = str(variables[var]) if var is not None else short(seen[0] if late >= 0 else seen, kind)
-        lengths = (value, len(seen)) if kind == "LENGTH" and late < 0 else None
+        lengths = (value, len(seen)) if kind == "LENGTH" and type(seen) in (list, tuple, dict) else None  # no class's own `__len__`
         return Why(index, None, f"{name_of(source)}: {kind} expected {text_of(kind, value)}, saw {now}", lengths=lengths)
 
 

@@ -122,7 +122,7 @@ def test_kind(kind, value, good, bad):
         assert holds(guard, x), x
     for x in bad:
         assert not holds(guard, x), x
-        where, relation, text, _ = guard.explain((x,), frame)
+        where, relation, text, *_ = guard.explain((x,), frame)
         assert (where, relation) == (0, None)
         assert "L['x']" in text and (kind in text or not isinstance(x, dict))
 

@@ -22,6 +22,7 @@ from tests.programs.registry import KNOWN, REGISTRY, Case, each, t
 NOT_AS_EAGER = ("BatchNorm", "train_and_eval", "_node", "packed_through_layers")
 """Of `aot_eager`: it writes running statistics back with a copy, which versions tell (`train_and_eval` has some), its nodes of
 autograd have names of their own, and of packed sequences its shape functions ask for numbers that nobody knows."""
+REFUSED = {"function_for_autocast"}  # an `autograd.Function` made inside, with variables of the function around it: a graph break there
 EVERY = {"interpreted": (interpreted, 12), "aot_eager": ("aot_eager", 40)}
 
 
@@ -45,7 +46,7 @@ def shares() -> list[Any]:
         pytest.param(case, backend, id=f"{case.fn.__module__.rpartition('.')[2]}-{case.name}-{name}")
         for name, (backend, every) in EVERY.items()
         for case in programs[every // 2 :: every]
-        if name != "aot_eager" or not any([word in case.name for word in NOT_AS_EAGER])
+        if case.name not in REFUSED and (name != "aot_eager" or not any([word in case.name for word in NOT_AS_EAGER]))
     ]
 
 

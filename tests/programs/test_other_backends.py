@@ -23,7 +23,8 @@ NOT_AS_EAGER = ("BatchNorm", "train_and_eval", "_node", "packed_through_layers")
 """Of `aot_eager`: it writes running statistics back with a copy, which versions tell (`train_and_eval` has some), its nodes of
 autograd have names of their own, and of packed sequences its shape functions ask for numbers that nobody knows."""
 REFUSED = {"function_for_autocast", "transform_independent", "recurrent_dropped_between", "loss_multilabel_margin", "d_joins"}
-"""An `autograd.Function` made inside, with variables of the function around it, breaks the graph there. The others differ under `aot_eager`: open."""
+"""An `autograd.Function` made inside, with variables of the function around it, breaks the graph there. The others differ under
+`aot_eager`: open."""
 EVERY = {"interpreted": (interpreted, 12), "aot_eager": ("aot_eager", 40)}
 
 

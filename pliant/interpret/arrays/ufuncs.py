@@ -280,7 +280,7 @@ def apply(uf: np.ufunc, *given: Any) -> Any:
     return array(compute_loop(uf, [x for _, x in pairs], [rule for rule, _ in pairs]))
 
 
-ROUNDINGS = {np.ceil: ops.ceil, np.floor: ops.floor, np.trunc: ops.trunc}
+ROUNDINGS: dict[Any, Callable[..., Any]] = {np.ceil: ops.ceil, np.floor: ops.floor, np.trunc: ops.trunc}
 
 
 def rounded(uf: np.ufunc, given: tuple) -> Any:

@@ -148,8 +148,7 @@ class AutogradRegion:
         watch = tuple([i for i, s in enumerate(self.plan.inputs) if isinstance(s, TracedTensor) and s.vid in self.traced.watch])
         if watch:
             apply = watching(watch, apply, functools.partial(self.build_later, forward.fn, results))
-        plain = tuple([i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids and not is_list(h)])
-        kept = None if why_not(self.plan) else (plain, draws(self.plan))
+        kept = None if why_not(self.plan) else (self.without_gradients(), draws(self.plan))
         known = checkpoint_globals(kept, apply, forward.fn) if any(self.shared) else {}
         around, heads = self.write_around({"_apply": apply, **known}), self.plan.differentiable
         noted = effects_of(forward.fn) != NEVER
@@ -158,6 +157,10 @@ class AutogradRegion:
         later = Later(watch, tuple([(self.results_of(s.mask), self.places_of(s.slots), s.through) for s in self.traced.later if watch]))
         shared = self.shared_by_result()
         return Node(self.name, forward, parts, around, self.twice, is_grad_enabled(), len(heads), results, later, shared, kept).executable()
+
+    def without_gradients(self) -> tuple[int, ...]:
+        """The places of the results that are tensors without a history."""
+        return tuple([i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids and not is_list(h)])
 
     def shared_by_result(self) -> tuple[int | None, ...]:
         """For each result, the heads that have saved tensors in common with it, as bits; None if it has no gradients."""
@@ -468,7 +471,7 @@ class AutogradRegion:
                 lines.append(f"ctx.save_for_backward({', '.join(items[n:m])})")
             if self.full.symbols:
                 lines.append(f"ctx.sizes = {tuple_text(items[m:])}")
-            plain = [i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids and not is_list(h)]
+            plain = self.without_gradients()
             if plain:
                 lines.append(f"ctx.mark_non_differentiable({', '.join(items[i] for i in plain)})")
             if len(self.shared) > 1:

@@ -128,7 +128,6 @@ class Region:
             self.cache, self.miss, self.build, self.again, below, config.backend != "aten", backends.OWN.get(config.backend) is None
         )
         self.own = backends.OWN.get(config.backend) is not None and config.backend != backends.REMOTE
-        self.marks = self.own  # a remote graph is left by nobody
         self.context.branches = self.sites.branches if self.own and not config.fullgraph else None
         self.verifier = Verifier(self, config.verify) if config.verify else None
         self.tried: weakref.WeakKeyDictionary[Any, trials.Trial] = weakref.WeakKeyDictionary()  # entry points
@@ -344,7 +343,7 @@ class Region:
         began = time.perf_counter()
         if self.context.branches is not None and not (SIDE_EXITS in record.refused or GRADIENTS in record.refused and is_grad_enabled()):
             vm.make_exit = functools.partial(side_exits.made, fn=fn, context=self.context, start=start)
-        if self.marks:
+        if self.own:  # a remote graph is left by nobody
             found_behind = functools.partial(side_exits.behind, fn=fn, context=self.context, start=start)
             vm.make_behind = side_exits.not_behind if MARKS in record.refused else found_behind
         vm.undoes = self.context.torch_level

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -186,28 +186,20 @@ class _Probe(TorchDispatchMode):
 
 
 _MISSING = object()
-_schemas: dict[Any, list[tuple[str, bool, Any]]] = {}
-_required: dict[Any, int] = {}
 _calls: dict[tuple, Call] = {}
 _meta: dict[tuple, torch.Tensor] = {}
 
 
+@cache
 def _schema(target: Any) -> list[tuple[str, bool, Any]]:
     """(name, keyword-only, default or _MISSING) of each argument."""
-    rows = _schemas.get(target)
-    if rows is None:
-        rows = _schemas[target] = [
-            (a.name, a.kwarg_only, a.default_value if a.has_default_value() else _MISSING) for a in target._schema.arguments
-        ]
-    return rows
+    return [(a.name, a.kwarg_only, a.default_value if a.has_default_value() else _MISSING) for a in target._schema.arguments]
 
 
+@cache
 def required(target: Any) -> int:
     """The number of leading positional arguments that have no default."""
-    n = _required.get(target)
-    if n is None:
-        n = _required[target] = sum(1 for _, kwarg_only, default in _schema(target) if not kwarg_only and default is _MISSING)
-    return n
+    return sum(1 for _, kwarg_only, default in _schema(target) if not kwarg_only and default is _MISSING)
 
 
 def same(a: Any, b: Any) -> bool:

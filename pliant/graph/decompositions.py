@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from pliant.graph import symnode
 from pliant.graph.dispatch import record
 from pliant.graph.originals import ORIGINAL, get_default_dtype, is_grad_enabled, torch
 from pliant.graph.rules import RULES
@@ -173,9 +174,16 @@ def linspace(
     """PyTorch's operator wants a plain number of steps, in its schema alone."""
     if type(steps) is not torch.SymInt or not free(trace) or not plain(dtype, requires_grad) or not {type(start), type(end)} <= NUMBERS:
         return NotImplemented
-    if layout not in (None, torch.strided) or not bool(steps >= 0):
+    if layout not in (None, torch.strided) or not may_be_steps(trace, steps):
         return NotImplemented
     return apply(trace, aten.linspace.default, start, end, steps, dtype=dtype, device=default_device(device))
+
+
+def may_be_steps(trace: Any, n: Any) -> bool:
+    """Whether there are none or more of these. Of a number that only the run knows it is asserted, as eager checks it."""
+    if n.node.expr.backed:
+        return bool(n >= 0)
+    return bool(trace.scope.assume(ops.ge(n.node.expr, 0), symnode.site_hook(), "number of steps must be non-negative"))
 
 
 def plain(dtype: Any, requires_grad: Any) -> bool:
@@ -194,7 +202,7 @@ def logspace(
 ) -> Any:
     if not open_number(trace, dtype, requires_grad, steps) or not {type(start), type(end)} <= NUMBERS or type(base) not in (int, float):
         return NotImplemented
-    if not bool(steps >= 0):
+    if not may_be_steps(trace, steps):
         return NotImplemented
     return apply(trace, aten.logspace.default, start, end, steps, float(base), dtype=dtype, device=default_device(device))
 

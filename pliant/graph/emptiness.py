@@ -40,32 +40,77 @@ def attention(fn: Any, args: tuple, kwargs: dict) -> Any:
         return fn(*args, **kwargs)
 
 
+#: What the functions below are given, in order.
+NORM = ("x", "mean", "var", "weight", "bias", "training", "momentum", "eps")
+OTHER_NAMES = {"input": "x", "running_mean": "mean", "running_var": "var", "use_input_stats": "training"}
+SINGLE = "Expected more than 1 value per channel when training"
+
+
+def several(values: Any, x: TracedTensor, words: str) -> bool:
+    """Whether there is not just one value, of which PyTorch makes no statistics: what only the run knows is asserted."""
+    if type(values) is not torch.SymInt:
+        return bool(values != 1)
+    return bool(x.trace.scope.assume(ops.ne(values.node.expr, 1), symnode.site_hook(), words, ValueError))
+
+
 def batch_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
-    """With given statistics, spelled out (its kernels divide by the batch); with those of the batch eager refuses a single one itself."""
-    bound = dict(zip(("x", "mean", "var", "weight", "bias", "training", "momentum", "eps"), args))
-    bound |= {{"input": "x", "running_mean": "mean", "running_var": "var"}.get(k, k): v for k, v in kwargs.items()}
-    if bound.get("training") or bound.get("mean") is None or bound.get("var") is None:
+    """Spelled out: its kernels, forward and backward, divide by the batch. PyTorch's look at the sizes is an assertion."""
+    bound = dict(zip(NORM, args)) | {OTHER_NAMES.get(k, k): v for k, v in kwargs.items()}
+    x, mean, var, weight, bias, training = (bound.get(name) for name in NORM[:6])
+    if type(x) is not TracedTensor or training and (len(x.sizes) < 2 or x.dtype not in (torch.float32, torch.float64)):
         return fn(*args, **kwargs)
-    x = bound["x"]
+    if training:
+        dims = [0, *range(2, len(x.sizes))]
+        if not several(math.prod([x.shape[d] for d in dims]), x, SINGLE):
+            return fn(*args, **kwargs)
+        return normalized(x, dims, bound)
+    if mean is None or var is None:
+        return fn(*args, **kwargs)
     shape = [1, -1, *[1] * (x.dim() - 2)]
-    scale = torch.rsqrt(bound["var"] + bound.get("eps", 1e-5))
+    scale = torch.rsqrt(var + bound.get("eps", 1e-5))
+    if weight is not None:
+        scale = scale * weight
+    out = (x - mean.view(shape)) * scale.view(shape)
+    return out if bias is None else out + bias.view(shape)
+
+
+def instance_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """`F.instance_norm` likewise."""
+    bound = dict(zip(NORM, args)) | {OTHER_NAMES.get(k, k): v for k, v in kwargs.items()}
+    x = bound.get("x")
+    if type(x) is not TracedTensor or len(x.sizes) < 3 or x.dtype not in (torch.float32, torch.float64) or not bound.get("training", True):
+        return fn(*args, **kwargs)
+    if not several(math.prod(x.shape[2:]), x, SINGLE.replace("value per channel", "spatial element")):
+        return fn(*args, **kwargs)
+    return normalized(x, [*range(2, len(x.sizes))], bound)
+
+
+def normalized(x: TracedTensor, dims: list[int], bound: dict[str, Any]) -> Any:
+    """`x` by its own statistics over `dims`, which the running ones follow; those stay as they are where there is nothing."""
+    shape = [1, -1, *[1] * (x.dim() - 2)]
+    var, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
+    out = (x - mean) * torch.rsqrt(var + bound.get("eps", 1e-5))
     if bound.get("weight") is not None:
-        scale = scale * bound["weight"]
-    out = (x - bound["mean"].view(shape)) * scale.view(shape)
-    return out if bound.get("bias") is None else out + bound["bias"].view(shape)
+        out = out * bound["weight"].view(shape)
+    if bound.get("bias") is not None:
+        out = out + bound["bias"].view(shape)
+    momentum = bound.get("momentum", 0.1)
+    count = torch.scalar_tensor(math.prod([x.shape[d] for d in dims]), dtype=torch.float64, device=x.device)
+    with torch.no_grad():
+        for running, now in ((bound.get("mean"), mean), (bound.get("var"), var * (count / (count - 1)))):
+            if running is not None:
+                now = now.mean(0).flatten().to(running.dtype)
+                running.copy_(torch.where(count > 0, running * (1 - momentum) + now * momentum, running))
+    return out
 
 
 def group_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
-    """`F.group_norm` without its look at the sizes: that one value is no group is asserted instead."""
+    """`F.group_norm` without its look at the sizes."""
     bound = dict(zip(("input", "num_groups", "weight", "bias", "eps"), args)) | kwargs
     x, groups = bound["input"], bound["num_groups"]
     if x.dim() < 2 or type(groups) is not int or groups < 1:
         return fn(*args, **kwargs)
-    values = x.shape[0] * x.shape[1] // groups * math.prod(x.shape[2:])
-    words = "Expected more than 1 value per channel when training"
-    if type(values) is torch.SymInt:
-        x.trace.scope.assume(ops.ne(values.node.expr, 1), symnode.site_hook(), words, ValueError)
-    elif values == 1:
+    if not several(x.shape[0] * x.shape[1] // groups * math.prod(x.shape[2:]), x, SINGLE):
         return fn(*args, **kwargs)
     return torch.group_norm(x, groups, bound.get("weight"), bound.get("bias"), bound.get("eps", 1e-5))
 
@@ -108,12 +153,22 @@ def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
     return out if type(out) is not TracedTensor or out.dense else out.contiguous()
 
 
+def cdist(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """Eager takes matrix products from 25 rows on; here both are given up for differences, which are right for any number."""
+    bound = dict(zip(("x1", "x2", "p", "compute_mode"), args)) | kwargs
+    if bound.get("compute_mode", "use_mm_for_euclid_dist_if_necessary") == "use_mm_for_euclid_dist_if_necessary":
+        bound["compute_mode"] = "donot_use_mm_for_euclid_dist"
+    return fn(**bound)
+
+
 ALWAYS = (pooled, one_hot)
 CAREFUL: dict[Any, Callable[[Any, tuple, dict], Any]] = {
     F.scaled_dot_product_attention: attention,
     torch._C._nn.scaled_dot_product_attention: attention,
     F.batch_norm: batch_norm,
+    torch.cdist: cdist,
     F.group_norm: group_norm,
+    F.instance_norm: instance_norm,
     F.max_pool1d: pooled,
     torch.max_pool1d: pooled,
     F.one_hot: one_hot,

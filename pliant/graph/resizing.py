@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from pliant.graph import symnode
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides, is_open
 from pliant.graph.originals import torch
 from pliant.graph.traced import TracedTensor
+from pliant.symbolic import ops
 
 aten = torch.ops.aten
 
@@ -98,6 +100,13 @@ def whole(args: tuple, kwargs: dict) -> Any:
     corners = () if given.get("mode", "nearest").startswith("nearest") else (bool(given.get("align_corners")),)
     scales = [float(f) if isinstance(f, int) else f for f in factors] if factors is not None else [None] * n
     return OPERATORS[key_of(given)](x, list(size), *corners, *scales)
+
+
+def to_nothing(out: Any, n: Any) -> bool:
+    """Whether this is a size of 0, which the kernels refuse: of one that only the run knows, that is asserted."""
+    if type(n) is not torch.SymInt or n.node.expr.backed:
+        return bool(n == 0)
+    return not out.trace.scope.assume(ops.ne(n.node.expr, 0), symnode.site_hook(), "Input and output sizes should be greater than 0")
 
 
 def packed(x: Any) -> Any:

@@ -8,6 +8,7 @@ hint without the scope knowing. Sizes and strides questions (contiguity and the 
 from __future__ import annotations
 
 import builtins
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +18,10 @@ import torch
 from pliant.graph import layout
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
-from pliant.symbolic.scope import Scope
+from pliant.symbolic.scope import DataDependent, Scope
 
 Number = int | float | bool
+current_node = torch._C._current_autograd_node
 SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """Symbolic numbers as programs see them."""
 
@@ -149,17 +151,24 @@ class SymNode:
     def guard_int(self, file: builtins.str = "", line: int = 0) -> int:
         """The number, pinned: from here on the expression is a constant (a guard is recorded)."""
         c = self.expr.const
-        return c if c is not None else int(self.scope.specialize(self.expr, site_hook()))
+        return c if c is not None else int(self.pinned())
 
     def guard_float(self, file: builtins.str = "", line: int = 0) -> float:
         c = self.expr.const
-        return c if c is not None else float(self.scope.specialize(self.expr, site_hook()))
+        return c if c is not None else float(self.pinned())
+
+    def pinned(self) -> Number:
+        try:
+            return self.scope.specialize(self.expr, site_hook())
+        except DataDependent as e:
+            e.node = current_node()
+            raise
 
     def guard_bool(self, file: builtins.str = "", line: int = 0) -> bool:
         c = self.expr.const
         if c is not None:
             return bool(c)
-        return self.decide(layout.Framework.depth > 0)
+        return self.decided(layout.Framework.depth > 0)
 
     def decide(self, short_cut: bool) -> bool:
         """The answer to a question, which may be about a short cut."""
@@ -170,13 +179,20 @@ class SymNode:
             return layout.on_open(self.scope, cond, site_hook())
         return self.scope.decide(cond, site_hook())
 
+    def decided(self, short_cut: bool) -> bool:
+        try:
+            return self.decide(short_cut)
+        except DataDependent as e:
+            e.node = current_node()
+            raise
+
     def int_(self) -> int:
         return self.guard_int()
 
     def bool_(self) -> bool:
         """What Python's `bool` asks, be it the program's or `torch.nn.functional`'s: an exception may hang on it, so it is no short cut."""
         c = self.expr.const
-        return bool(c) if c is not None else self.decide(layout.Framework.metadata > 0)
+        return bool(c) if c is not None else self.decided(layout.Framework.metadata > 0)
 
     def guard_or_false(self, file: builtins.str = "", line: int = 0) -> bool:
         c = self.expr.const
@@ -309,7 +325,7 @@ def arithmetic(op: Callable[[Expr, Expr], Expr]) -> Callable[[SymNode, SymNode],
 
 
 def division(op: Callable[[Expr, Expr], Expr], message: str, real_only: bool = False) -> Callable[[SymNode, SymNode], SymNode]:
-    """A division: that the divisor is not zero is an irrefutable guard, since Python would have raised."""
+    """A division: that the divisor is not zero is an irrefutable guard, since Python would have raised. C++ code would not, of floats."""
 
     def method(self: SymNode, other: SymNode) -> SymNode:
         a, b = number(self.expr), number(other.expr)
@@ -318,6 +334,9 @@ def division(op: Callable[[Expr, Expr], Expr], message: str, real_only: bool = F
         if layout.Framework.metadata and b.kind is int and b.const is None and (not b.backed or layout.is_declared(b)):
             if not self.scope.known_true(ops.ne(b, 0)):
                 b = ops.where(ops.eq(b, 0), 1, b)  # nobody will look at sizes worked out from those of nothing
+        elif layout.Framework.depth and b.kind is float and not self.scope.known_true(ops.ne(b, 0.0)):
+            zero = ops.eq(b, 0.0)
+            return SymNode(self.scope, ops.where(zero, a * math.inf, op(a, ops.where(zero, 1.0, b))))  # as IEEE 754 has it
         elif not b.const:
             words = message if b.kind is int else f"float {message.removeprefix('integer ')}"
             if b.const is not None or not self.scope.assume(ops.ne(b, 0), site_hook(), words, ZeroDivisionError):

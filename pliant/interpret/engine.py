@@ -285,7 +285,7 @@ def decomposed_in_python(rec: TorchOp) -> Any:
         out = fn(*args, **kwargs)
         if fn is not torch.nn.functional.interpolate:
             return out
-        if any([bool(n == 0) for n in out.shape[2:]]):
+        if any([resizing.to_nothing(out, n) for n in out.shape[2:]]):
             raise Break("PL0011", "the kernels refuse to resize to nothing")
         return resizing.packed(out)
 

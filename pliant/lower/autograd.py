@@ -224,8 +224,10 @@ class Plan:
         trace.failed_node = None
         try:
             return self.of_plain_tensors(list(recorded_gradients(trace, heads, targets, tangents)))
-        except DataDependent as e:  # in a function or hook of the program's, which CPython runs here: no graph goes on along one side
-            raise Reconsider(self.name, str(e), PYTHON_BACKWARD) from e
+        except DataDependent as e:
+            theirs = of_the_program(e)  # a function or hook, which CPython runs here: no graph goes on along one side
+            name = self.forward_of(e.node, start) if theirs is None else None
+            raise Reconsider(self.name, str(e), NO_DERIVATIVE + name if name is not None else theirs or PYTHON_BACKWARD) from e
         except (RuntimeError, Untraceable) as e:
             found = WITHOUT_DERIVATIVE.search(str(e))  # eager says so if ever gradients arrive
             if trace.wrapping and not isinstance(e, Reconsider):  # code of a class that is taken apart, maybe: eager says what it says
@@ -336,7 +338,7 @@ def recorded_gradients(trace: Any, heads: list[Any], targets: list[Any], tangent
 
 def of_the_program(e: Exception) -> str | None:
     """The refusal of code of the program's that the engine ran and that raised this: an `autograd.Function`'s, or that of any hook."""
-    tb = e.__traceback__ if isinstance(e, Untraceable) else None
+    tb = e.__traceback__ if isinstance(e, (Untraceable, DataDependent)) else None
     while tb is not None and tb.tb_frame.f_code is not engine_gradients.__code__:
         tb = tb.tb_next
     frame = tb.tb_next.tb_frame if tb is not None and tb.tb_next is not None else None

@@ -32,6 +32,7 @@ class DataDependent(Exception):
         super().__init__(f"cannot decide `{expr}` while capturing: {unbacked_names(expr)} known only at run time ({site})")
         self.expr = expr
         self.site = site
+        self.node: Any = None  # of the autograd graph, if its derivative asked
 
 
 def unbacked_names(e: Expr) -> str:

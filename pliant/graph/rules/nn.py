@@ -263,3 +263,11 @@ def log_sigmoid_forward(trace: Any, x: TracedTensor) -> Any:
     """On CPUs both are row-major, however the argument lies in memory."""
     cpu = x.device.type == "cpu"
     return (new(trace, x.sizes, x.dtype, x.device), new(trace, x.sizes, x.dtype, x.device)) if cpu else NotImplemented
+
+
+@rule("log_sigmoid_backward")
+def log_sigmoid_backward(trace: Any, grad: TracedTensor, x: TracedTensor, buffer: TracedTensor) -> Any:
+    """Like `grad`. (PyTorch's shape function asks whether the buffer is empty, as it is on CUDA.)"""
+    if x.device.type != "cpu" or not grad.dtype is x.dtype is buffer.dtype or not shaped(trace, grad.sizes, x, buffer):
+        return NotImplemented
+    return strided(trace, grad.sizes, preserved_strides(trace, grad), grad.dtype, grad.device)

@@ -1,0 +1,89 @@
+"""Rows that a mask picks: how many is known only at run time. Eager's answers, gradients and errors for many, all, one and no row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pliant
+from tests import helpers
+
+ONE_GRAPH = {
+    "logsigmoid": lambda x, y: F.logsigmoid(x),
+    "logsigmoid of columns": lambda x, y: F.logsigmoid(x.t()).sum(1),
+    "multilabel_soft_margin_loss": lambda x, y: F.multilabel_soft_margin_loss(x, (y > 0).to(x.dtype)),
+    "std_mean": lambda x, y: torch.std_mean(x, dim=0),
+    "var": lambda x, y: x.var(0),
+    "batch_norm": lambda x, y: F.batch_norm(x, None, None, training=True),
+    "batch_norm, weighted": lambda x, y: F.batch_norm(x, None, None, y.sum(0), y.abs().sum(0), training=True),
+    "batch_norm of images": lambda x, y: F.batch_norm(x[:, :, None, None], None, None, training=True),
+    "instance_norm": lambda x, y: F.instance_norm(x.t()[None]),
+    "instance_norm, weighted": lambda x, y: F.instance_norm(x.t()[None], weight=y.sum(0), bias=y.abs().sum(0)),
+    "cdist": torch.cdist,
+    "cdist, p": lambda x, y: torch.cdist(x, y, p=1.0),
+    "interpolate": lambda x, y: F.interpolate(x[None, None], scale_factor=2.0, mode="bilinear"),
+    "interpolate, 1d": lambda x, y: F.interpolate(x.t()[None], scale_factor=2.0, mode="linear"),
+    "linspace": lambda x, y: torch.linspace(0, 1, x.shape[0])[:, None] * x,
+    "logspace": lambda x, y: torch.logspace(0, 1, x.shape[0])[:, None] * x,
+}
+BREAKS = {
+    "svdvals": lambda x, y: torch.linalg.svdvals(x),
+    "qr": lambda x, y: torch.linalg.qr(x).R.abs(),
+    "var less what only the run knows": lambda x, y: x.var(1, correction=int((y > 5).sum())),
+}
+"""Operators whose derivative asks what only the run knows: left to eager, not errors of ours."""
+
+
+def outcome(fn: Any, a: torch.Tensor, b: torch.Tensor, m: torch.Tensor) -> Any:
+    leaf = a.clone().requires_grad_()
+    try:
+        out = fn(leaf, b, m)
+        outs = out if isinstance(out, tuple) else (out,)
+        return out, torch.autograd.grad(sum(o.sum() + (o * o).sum() for o in outs), leaf)
+    except (RuntimeError, ValueError) as e:
+        return type(e)
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("name", [*ONE_GRAPH, *BREAKS])
+def test_rows_of_a_mask(name: str) -> None:
+    of = ONE_GRAPH.get(name) or BREAKS[name]
+
+    def fn(a: torch.Tensor, b: torch.Tensor, m: torch.Tensor) -> Any:
+        return of(a[m], b[m])
+
+    compiled = helpers.compiled(fn)
+    for rows, picked in ((12, 7), (15, 9), (40, 31), (12, 1), (12, 12), (12, 0), (10, 4)):
+        g = torch.Generator().manual_seed(rows + picked)
+        a, b = torch.randn(2, rows, 6, generator=g, dtype=torch.float64)
+        m = torch.randperm(rows, generator=g) < picked
+        got, want = outcome(compiled, a, b, m), outcome(fn, a, b, m)
+        if isinstance(want, type):
+            assert got is want, (picked, got)
+        else:
+            torch.testing.assert_close(got, want, equal_nan=True)
+    stats = pliant.stats()
+    assert stats["fallbacks"] == 0
+    assert stats["graph_breaks"] == (name in BREAKS)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.BatchNorm1d, torch.nn.InstanceNorm1d])
+def test_running_statistics_of_rows_of_a_mask(kind: type) -> None:
+    """They follow each batch, and stay as they are where it is empty."""
+    ours, theirs = (kind(6, affine=True, track_running_stats=True) for _ in range(2))
+
+    def fn(module: torch.nn.Module, a: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        x = a[m]
+        return module(x if kind is torch.nn.BatchNorm1d else torch.stack([x, x * 2]).transpose(1, 2))
+
+    compiled = helpers.compiled(fn)
+    for rows, picked in ((12, 7), (15, 9), (12, 12), (12, 0), (9, 3)):
+        a = torch.randn(rows, 6, generator=torch.Generator().manual_seed(rows))
+        m = torch.arange(rows) < picked
+        torch.testing.assert_close(compiled(ours, a, m), fn(theirs, a, m))
+        for got, want in zip(ours.buffers(), theirs.buffers(), strict=True):
+            torch.testing.assert_close(got, want)
+    assert pliant.stats()["graph_breaks"] == 0

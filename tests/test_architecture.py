@@ -76,11 +76,17 @@ def tree(file: str) -> ast.Module:
     return ast.parse((ROOT / file).read_text("utf-8"), file)
 
 
+@functools.cache
+def nodes(file: str) -> list[ast.AST]:
+    return list(ast.walk(tree(file)))
+
+
 def is_type_checking(test: ast.expr) -> bool:
     return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING")
 
 
-def imports(file: str) -> Iterator[tuple[str, int, bool]]:
+@functools.cache
+def imports(file: str) -> list[tuple[str, int, bool]]:
     """(absolute module, line, inside a function?) of every import that runs. `from a import b` gives a.b where that is a module, else a."""
 
     def walk(node: ast.AST, inner: bool) -> Iterator[tuple[str, int, bool]]:
@@ -101,7 +107,7 @@ def imports(file: str) -> Iterator[tuple[str, int, bool]]:
             else:
                 yield from walk(child, inner)
 
-    return walk(tree(file), False)
+    return list(walk(tree(file), False))
 
 
 def is_module(name: str) -> bool:
@@ -150,7 +156,7 @@ def test_ground_floors_import_no_torch(file):
 @pytest.mark.parametrize("file", FILES)
 def test_the_incumbent_is_not_used(file):
     used = [f"{file}:{line}: {module}" for module, line, _ in imports(file) if within(module, INCUMBENT)]
-    for node in ast.walk(tree(file)):  # also without an import statement: torch._dynamo.xyz
+    for node in nodes(file):  # also without an import statement: torch._dynamo.xyz
         if isinstance(node, ast.Attribute) and ast.unparse(node) in INCUMBENT:
             used.append(f"{file}:{node.lineno}: {ast.unparse(node)}")
     assert not used or file in MAY_NAME_INCUMBENT, "\n".join(used)
@@ -243,7 +249,7 @@ def test_a_file_name_has_one_meaning():
 
 @pytest.mark.parametrize("name", ["Region", "Break", "Target", "Pass", "OpSpec", "Column", "Alloc", "KernelCall"])
 def test_a_word_of_the_house_is_one_class(name):
-    assert len([file for file in FILES for node in ast.walk(tree(file)) if isinstance(node, ast.ClassDef) and node.name == name]) <= 1
+    assert len([file for file in FILES for node in nodes(file) if isinstance(node, ast.ClassDef) and node.name == name]) <= 1
 
 
 def test_exceptions_are_still_needed():
@@ -359,7 +365,7 @@ NATIVE_CALLS = {"pliant/interpret/gate.py", "pliant/interpret/calls.py", "pliant
 
 
 def functions(file: str) -> Iterator[ast.FunctionDef]:
-    return (node for node in ast.walk(tree(file)) if isinstance(node, ast.FunctionDef))
+    return (node for node in nodes(file) if isinstance(node, ast.FunctionDef))
 
 
 def test_the_interpreter_asks_no_object_itself():
@@ -379,7 +385,7 @@ def test_c_code_runs_behind_the_gate():
     for file in FILES:
         if room(file) != "interpret":
             continue
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if isinstance(node, ast.Attribute) and node.attr == "call_captured":
                 assert file in NATIVE_CALLS, f"{file}:{node.lineno}: C code is run past the gate"
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "record_torch":
@@ -391,7 +397,7 @@ def test_the_session_declares_what_it_holds():
     declared = set(Interpreter.__annotations__) | set(SESSION)
     setters: dict[str, set[str]] = {}
     for file in FILES:
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "vm":
                 assert node.attr in declared, f"{file}:{node.lineno}: vm.{node.attr} is declared nowhere"
                 if isinstance(node.ctx, ast.Store):
@@ -418,7 +424,7 @@ def test_opcodes_are_known_in_one_place():
         if file.startswith("pliant/bytecode/"):
             continue
         found += [f"{file}:{line}: imports {module}" for module, line, _ in imports(file) if module in ("dis", "opcode")]
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in opcodes:
                 found.append(f"{file}:{node.lineno}: {node.value}")
     assert not found, "\n".join(found)

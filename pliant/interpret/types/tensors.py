@@ -291,9 +291,12 @@ def outside_key(t: Any) -> Any:
 
 # -- attributes -----------------------------------------------------------------------------------------------------------
 TENSOR_BREAKS = {
-    "_backward_hooks", "__array_interface__", "__cuda_array_interface__", "data_ptr", "_cdata",
-    "numpy", "untyped_storage", "storage", "_base", "__reduce_ex__", "__reduce__", "__getstate__",
+    "_backward_hooks", "__array_interface__", "__cuda_array_interface__", "_cdata", "_base",
 }  # fmt: skip
+
+
+STAND_INS_OWN = ("numpy", "tolist", "data_ptr", "untyped_storage")
+"""Methods that a stand-in has of its own, for C++ code: the program means PyTorch's."""
 
 
 def getattr_(t: Any, name: str) -> Any:
@@ -326,8 +329,8 @@ def getattr_(t: Any, name: str) -> Any:
         return tensor_dicts.whole(t)
     if type(raw) not in COMPUTED and tensor_dicts.there(t, name):  # hides a method
         return tensor_dicts.get(t, name)
-    if name in ("numpy", "tolist") and (torch.Tensor, name) in METHOD_LOOKASIDES:
-        return getattr(ORIGINAL, name).__get__(t)  # the stand-in has its own
+    if name in STAND_INS_OWN:
+        return getattr(ORIGINAL, name).__get__(t)
     if name in OF_CLASS:
         return of_class_itself(t, name, real)
     if name in OF_TAPE:

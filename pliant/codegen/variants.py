@@ -26,7 +26,7 @@ from torch.utils._device import DeviceContext
 from pliant.codegen.dynamo_graph import Handed, Number, SymbolInfo, TensorSlot, written_by
 from pliant.errors import BackendError
 from pliant.graph.originals import math, torch
-from pliant.graph.traced import Reconsider
+from pliant.graph.traced import UNBACKED, Reconsider
 from pliant.interpret import globalstate
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable]
@@ -34,7 +34,6 @@ Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable]
 MOST = 8
 """How many variants one graph may have before its graph module runs as it is."""
 RESTARTS = 16
-UNBACKED = "unbacked"
 SPECIALIZED_FLOAT = "TensorifyScalarRestartAnalysis"
 """What Inductor raises where it found out that it must bake a float in: asked again, it does, and says so in the `ShapeEnv`."""
 

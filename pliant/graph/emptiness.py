@@ -43,6 +43,7 @@ def attention(fn: Any, args: tuple, kwargs: dict) -> Any:
 #: What the functions below are given, in order.
 NORM = ("x", "mean", "var", "weight", "bias", "training", "momentum", "eps")
 OTHER_NAMES = {"input": "x", "running_mean": "mean", "running_var": "var", "use_input_stats": "training"}
+NO_ROW = "select(): index 0 out of range for tensor of size [0] at dimension 0"
 SINGLE = "Expected more than 1 value per channel when training"
 
 
@@ -82,6 +83,8 @@ def instance_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
         return fn(*args, **kwargs)
     if not several(math.prod(x.shape[2:]), x, SINGLE.replace("value per channel", "spatial element")):
         return fn(*args, **kwargs)
+    if type(x.shape[0]) is torch.SymInt and not bound.get("weight") is bound.get("bias") is None:
+        x.trace.scope.assume(ops.ne(x.shape[0].node.expr, 0), symnode.site_hook(), NO_ROW, IndexError)
     return normalized(x, [*range(2, len(x.sizes))], bound)
 
 
@@ -153,6 +156,16 @@ def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
     return out if type(out) is not TracedTensor or out.dense else out.contiguous()
 
 
+def of_all(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """Variances of all elements: over all dims, of which the derivative does not ask how many elements there are."""
+    if not args or len(args) > 2 or not {type(a) for a in args[1:]} <= {bool} or kwargs.keys() - {"unbiased", "correction", "keepdim"}:
+        return fn(*args, **kwargs)
+    unbiased = args[1] if len(args) > 1 else kwargs.get("unbiased", True)
+    correction = kwargs.get("correction")
+    dims = [*range(args[0].dim())]
+    return fn(args[0], dims, correction=int(unbiased) if correction is None else correction, keepdim=kwargs.get("keepdim", False))
+
+
 def cdist(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Eager takes matrix products from 25 rows on; here both are given up for differences, which are right for any number."""
     bound = dict(zip(("x1", "x2", "p", "compute_mode"), args)) | kwargs
@@ -172,6 +185,7 @@ CAREFUL: dict[Any, Callable[[Any, tuple, dict], Any]] = {
     F.max_pool1d: pooled,
     torch.max_pool1d: pooled,
     F.one_hot: one_hot,
+    **dict.fromkeys((torch.var, torch.std, torch.var_mean, torch.std_mean, torch.Tensor.var, torch.Tensor.std), of_all),
 }
 
 

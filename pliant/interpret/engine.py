@@ -29,6 +29,7 @@ from pliant.graph.traced import (
     NO_DERIVATIVE,
     REBASED,
     SYMBOLIC_REFUSED,
+    UNBACKED,
     Reconsider,
     TracedTensor,
     Untraceable,
@@ -124,7 +125,6 @@ if torch.distributed.is_available():
     from pliant.interpret import collectives  # noqa: F401
 
 MAX_RESTARTS = 64
-UNBACKED = "unbacked"  # refused where a backend cannot compile sizes that only the run knows
 
 
 class CaptureFailed(PliantError):

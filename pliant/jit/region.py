@@ -22,7 +22,7 @@ from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError, RecompileError
 from pliant.graph.leaving import GRADIENTS, MARKS, SIDE_EXITS
 from pliant.graph.originals import is_grad_enabled, torch
-from pliant.graph.traced import CALLS_REFUSED, NoBackward, Reconsider, Untraceable
+from pliant.graph.traced import CALLS_REFUSED, UNBACKED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Site
 from pliant.guards.program import compiled
 from pliant.interpret import CaptureFailed, FirstCall, UserError, capture, collection_paused, late_errors
@@ -294,7 +294,7 @@ class Region:
         def hear(actual: BaseException | None) -> None:
             if actual is not None and UNFIT in str(error) and str(error) not in getattr(actual, "__notes__", ()):
                 actual.add_note(str(error))  # eager's own error, and what the compiled graph knows about it
-            if actual is not None or handled or code is None:
+            if actual is not None or handled or code is None or UNFIT in str(error) and self.unfit(code, error):
                 return
             text = f"the compiled graph raised {type(error).__name__}: {error}; CPython raised nothing"
             if self.config.strict:
@@ -303,6 +303,20 @@ class Region:
                 self.fall_back(code, self.record(code), InternalError(text))
 
         raise native.Again(hear)
+
+    def unfit(self, code: CodeType, error: BaseException) -> bool:
+        """What the graph took for granted of sizes that only the run knows (that rows which are added to others are as many, where eager
+        repeats a single one) did not hold, and eager went on: from here on, such a size ends the graph. False where that is so already."""
+        with turns.compiling:
+            record = self.record(code)
+            if UNBACKED in record.refused:
+                return False
+            events.emit("policy", what=str(error), where=self.config.label(code))
+            if not self.config.fullgraph:
+                record.refused.add(UNBACKED)
+                for entry in native.entries(code):
+                    native.remove_entry(code, entry)
+        return True
 
     def limit(self, code: CodeType) -> tuple:
         limit = len(native.entries(code))

@@ -87,3 +87,37 @@ def test_running_statistics_of_rows_of_a_mask(kind: type) -> None:
         for got, want in zip(ours.buffers(), theirs.buffers(), strict=True):
             torch.testing.assert_close(got, want)
     assert pliant.stats()["graph_breaks"] == 0
+
+
+SPREAD = {
+    "add": lambda x, b: x + b,
+    "addcmul": lambda x, b: torch.addcmul(b, x, b, value=0.5),
+    "addmm": lambda x, b: torch.addmm(x, b, b[:6]),
+    "where": lambda x, b: torch.where(b > 0, x, b),
+    "cov": lambda x, b: x.t().cov() + b[0],
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("name", SPREAD)
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_single_row_is_repeated(name: str, grad: bool) -> None:
+    """As many rows as the others is what a graph takes for granted; where that does not hold, eager goes on, and the next capture ends at
+    the mask."""
+
+    def fn(a: torch.Tensor, b: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        return SPREAD[name](a[m], b).sin()
+
+    compiled = helpers.compiled(fn)
+    b = torch.randn(7, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for picked in (7, 1, 7, 1, 7, 1):
+        a = torch.randn(9, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(picked)).requires_grad_(grad)
+        m = torch.arange(9) < picked
+        got, want = compiled(a, b, m), fn(a, b, m)
+        torch.testing.assert_close(got, want, equal_nan=True)
+        if grad:
+            torch.testing.assert_close(torch.autograd.grad(got.sum(), a), torch.autograd.grad(want.sum(), a), equal_nan=True)
+    stats = pliant.stats()
+    assert stats["fallbacks"] == 0
+    assert stats["graph_breaks"] <= 1 + (name == "cov")  # which warns of one
+    assert stats["captures"] <= 5

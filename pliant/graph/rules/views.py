@@ -16,6 +16,7 @@ from pliant.graph.rules.shape import (
     key,
     less,
     may_be_one,
+    new,
     require_equal,
     require_same,
     row_major,
@@ -87,6 +88,12 @@ def squeeze(trace: Any, x: TracedTensor, dims: Any = None) -> Any:
         return NotImplemented
     keep = [d for d in range(n) if d not in wanted or not is_single(trace, x.sizes[d])]
     return view_of(x, tuple([x.sizes[d] for d in keep]), tuple([x.strides[d] for d in keep]), x.offset)
+
+
+@rule("squeeze_copy", "squeeze_copy.dim", "squeeze_copy.dims")
+def squeeze_copy(trace: Any, x: TracedTensor, dims: Any = None) -> Any:
+    view = squeeze(trace, x, dims)
+    return view if view is NotImplemented else new(trace, view.sizes, x.dtype, x.device)
 
 
 @rule("expand")

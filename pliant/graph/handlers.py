@@ -249,6 +249,11 @@ def repeat_interleave(trace: Any, func: Any, args: tuple, kwargs: dict) -> Trace
     repeats = args[0]
     size = option(args, kwargs, 1, "output_size")
     if size is not None:
+        n = repeats.sizes[0] if repeats.sizes else 1
+        if type(n) is int and n == 0:
+            size = 0  # whatever was said
+        elif type(n) is torch.SymInt and not trace.scope.known_true(ops.gt(n.node.expr, 0)):
+            size = to_sym(trace.scope, ops.where(ops.eq(n.node.expr, 0), 0, size if type(size) is int else size.node.expr))
         out = fresh(trace, (size,), repeats.dtype, repeats)
         record(trace, func, args, kwargs, out)
         return out

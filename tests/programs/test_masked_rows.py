@@ -123,3 +123,18 @@ def test_a_single_row_is_repeated(name: str, grad: bool) -> None:
     assert stats["fallbacks"] == 0
     assert stats["graph_breaks"] <= 1 + (name == "cov")  # which warns of one
     assert stats["captures"] <= 6
+
+
+def test_repeats_of_no_row() -> None:
+    """PyTorch does not look at `output_size` where there is nothing to repeat."""
+
+    def fn(x: torch.Tensor, repeats: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        return torch.repeat_interleave(x[m], repeats[m], dim=0, output_size=5) + 1
+
+    compiled = helpers.compiled(fn)
+    x = torch.randn(5, 3)
+    for repeats, picked in (([1, 1, 1, 1, 1], 5), ([2, 1, 1, 1, 1], 4), ([1, 1, 1, 1, 1], 0), ([5, 1, 1, 1, 1], 1)):
+        m = torch.arange(5) < picked
+        torch.testing.assert_close(compiled(x, torch.tensor(repeats), m), fn(x, torch.tensor(repeats), m))
+    stats = pliant.stats()
+    assert stats["graph_breaks"] == stats["fallbacks"] == 0

@@ -241,6 +241,11 @@ class Plan:
             if name is None:
                 raise
             raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e
+        except (AssertionError, IndexError, ValueError) as e:  # of PyTorch's shape functions in Python, maybe about what only the run knows
+            name = self.forward_of(trace.failed_node, start) if of_the_program(e) is None else None
+            if name is None:
+                raise
+            raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e
 
     def of_plain_tensors(self, grads: list[Any]) -> list[Any]:
         """Gradients, none of which is a wrapper: of a plain tensor, where a class of the program makes it one."""
@@ -338,7 +343,7 @@ def recorded_gradients(trace: Any, heads: list[Any], targets: list[Any], tangent
 
 def of_the_program(e: Exception) -> str | None:
     """The refusal of code of the program's that the engine ran and that raised this: an `autograd.Function`'s, or that of any hook."""
-    tb = e.__traceback__ if isinstance(e, (Untraceable, DataDependent)) else None
+    tb = e.__traceback__
     while tb is not None and tb.tb_frame.f_code is not engine_gradients.__code__:
         tb = tb.tb_next
     frame = tb.tb_next.tb_frame if tb is not None and tb.tb_next is not None else None

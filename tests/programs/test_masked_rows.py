@@ -26,6 +26,9 @@ ONE_GRAPH = {
     "cdist, p": lambda x, y: torch.cdist(x, y, p=1.0),
     "interpolate": lambda x, y: F.interpolate(x[None, None], scale_factor=2.0, mode="bilinear"),
     "interpolate, 1d": lambda x, y: F.interpolate(x.t()[None], scale_factor=2.0, mode="linear"),
+    "upsample": lambda x, y: F.upsample(x.t()[None], scale_factor=0.6, mode="nearest"),
+    "upsample by name": lambda x, y: torch.ops.aten._upsample_bilinear2d_aa(x[None, None], [17, 6], False, None, None),
+    "cross_entropy of images": lambda x, y: F.cross_entropy(x.t()[None, :, :, None], y.argmax(1)[None, :, None]),
     "linspace": lambda x, y: torch.linspace(0, 1, x.shape[0])[:, None] * x,
     "logspace": lambda x, y: torch.logspace(0, 1, x.shape[0])[:, None] * x,
 }

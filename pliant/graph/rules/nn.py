@@ -215,9 +215,26 @@ def nll_loss(trace: Any, x: TracedTensor, target: TracedTensor, weight: Any, red
     return new(trace, sizes, x.dtype, x.device), new(trace, (), x.dtype, x.device)
 
 
+@rule("nll_loss2d_backward")
+def nll_loss2d_backward(trace: Any, grad: TracedTensor, x: TracedTensor, target: TracedTensor, *args: Any) -> Any:
+    """(PyTorch's shape function compares sizes, which the forward part has done.)"""
+    fit = len(x.sizes) == 4 and len(target.sizes) == 3 and shaped(trace, (x.sizes[0], *x.sizes[2:]), target)
+    return new(trace, x.sizes, x.dtype, x.device) if fit and x.dense and x.device.type == "cpu" else NotImplemented
+
+
 @rule("nll_loss_backward")
 def nll_loss_backward(trace: Any, grad: TracedTensor, x: TracedTensor, *args: Any) -> Any:
     return new(trace, x.sizes, x.dtype, x.device) if len(x.sizes) == 2 else NotImplemented
+
+
+def there(trace: Any, size: Any) -> bool:
+    """Whether this is not 0, which the kernels refuse: decided, or asserted where only the run knows."""
+    if type(size) is int:
+        return size > 0
+    e = key(size)
+    if not e.backed:
+        return bool(trace.scope.assume(ops.gt(e, 0), symnode.site_hook(), "Input and output sizes should be greater than 0"))
+    return bool(trace.scope.decide(ops.gt(e, 0), symnode.site_hook()))
 
 
 @rule(
@@ -228,6 +245,8 @@ def nll_loss_backward(trace: Any, grad: TracedTensor, x: TracedTensor, *args: An
 def upsample(trace: Any, x: TracedTensor, output_size: list, *how: Any) -> Any:
     n = len(output_size)
     if x.device.type != "cpu" or len(x.sizes) != n + 2 or any([type(s) is int and s < 1 for s in (*x.sizes[1:], *output_size)]):
+        return NotImplemented
+    if not all([there(trace, s) for s in (*x.sizes[1:], *output_size)]):
         return NotImplemented
     sizes = (*x.sizes[:2], *output_size)
     if n > 1 and not x.dense:

@@ -11,6 +11,7 @@ printed as found; PLIANT_SHRINK=1 makes them small (minutes).
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import itertools
 import logging
@@ -91,6 +92,15 @@ def forget() -> None:
     reset = getattr(sys.modules.get("pliant"), "reset", None)
     if reset is not None:
         reset()
+
+
+@pytest.fixture
+def young_heap():
+    """What is there already is out of the collector's sight while a test runs: late in a run each whole collection takes seconds."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

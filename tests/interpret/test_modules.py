@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import traceback
 
+import pytest
 import torch
 
 import pliant
@@ -104,6 +105,7 @@ def test_the_traceback_shows_the_frames_of_the_call() -> None:
     torch.testing.assert_close(y, z)
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_a_capture_leaves_no_trace_to_the_collector() -> None:
     x, i = torch.ones(4, 4), torch.tensor([0, 2])
     for _ in range(2):  # what the first one ever loads may hold on to it

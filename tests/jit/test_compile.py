@@ -138,6 +138,7 @@ def test_hooks_run():
     assert seen == [(3, 2), (2, 2)]
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_a_compiled_module_can_be_collected():
     m = torch.nn.Linear(2, 2)
     c = compiled(m)

@@ -188,6 +188,7 @@ CASES: dict[str, Callable[[], list]] = {
 }
 
 
+@pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize("name", CASES)
 def test_is_freed(name: str) -> None:
     found = [o if isinstance(o, weakref.ref) else weakref.ref(o) for o in CASES[name]()]

@@ -159,6 +159,7 @@ def outcome(fn: Callable, i: int) -> Any:
     return None, len(CLOSED)
 
 
+@pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_no_frame_is_left(program):
     compiled = pliant.compile(program, backend="aten", strict=True)
@@ -168,7 +169,6 @@ def test_no_frame_is_left(program):
     try:
         for i in (3, 4, 7, 2, 9, 12):
             assert outcome(compiled, i) == outcome(program, i)
-            gc.unfreeze()
             assert frames() == []
     finally:
         if was:

@@ -123,6 +123,7 @@ def test_marks_of_functions_of_one_code():
         assert torch.equal(got, want) if isinstance(want, torch.Tensor) else got == want
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_classes_made_anew_wait():
     """An entry dies with the class that it needs: after a few of them captures come ever more rarely."""
 

@@ -565,6 +565,7 @@ def on_and_off(x):
     return y, z
 
 
+@pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize("backend", ["aten", "native"])
 @pytest.mark.parametrize("fn", [without, one_of_each, on_and_off])
 def test_views_where_a_graph_turns_gradients_on(fn, backend):

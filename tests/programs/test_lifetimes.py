@@ -374,6 +374,7 @@ def it_is(n):
     return n == 1
 
 
+@pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize("kind, args", [(list, ()), (dict, ()), (set, ()), (frozenset, ()), (tuple, ()), (array.array, ("b",))])
 def test_what_a_call_gave_before_the_next_is_held_by_nobody(kind, args):
     target = compiled(walks)

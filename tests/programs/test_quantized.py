@@ -161,6 +161,7 @@ def test_what_is_not_captured():
         assert str(got.value).splitlines()[0] == str(want.value).splitlines()[0]
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_parts_live_as_long_as_the_object():
     layer = dynamic(nn.Sequential(nn.Linear(16, 8)))[0]
     packed = layer._packed_params._packed_params

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.suites [modules|ops|higher|optimizers|programs]`: PyTorch's own tables of samples through the whole of pliant.
+"""`python -m benchmarks.suites [table ...]`: PyTorch's own tables of samples through the whole of pliant.
 
-`modules`: every `nn.Module` of `common_modules.module_db`; `ops`: every operator of `common_methods_invocations.op_db`; `higher`: its
-higher-order operators, `autograd.Function`s and custom operators; `optimizers`: `optim_db`, each with all of its arguments, plain, foreach
+`modules`: every `nn.Module` of `common_modules.module_db`; `ops`: every operator of `common_methods_invocations.op_db`; `masked`: these, of
+rows or columns that a mask picks (all, none, one, all but one), so that only the run knows how many there are; `higher`: its higher-order
+operators, `autograd.Function`s and custom operators; `optimizers`: `optim_db`, each with all of its arguments, plain, foreach
 and fused; `programs`: those that show what `torch.export` does and does not. Each is compiled strictly and called with its samples,
 one compiled function for all of them; values, types, strides' order and gradients must be eager's.
 
@@ -95,6 +96,41 @@ def of_operators(table: list[Any], samples: int) -> Iterator[tuple[str, Callable
         yield f"{op.name}{'.' + op.variant_test_name if op.variant_test_name else ''}", pairs
 
 
+def masked_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tuple[Any, Any, list[Sample]]]]]]:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    for op in op_db:
+        for dim, what in ((0, "rows"), (-1, "columns")):
+
+            def pairs(op: Any = op, dim: int = dim) -> Iterator[tuple[Any, Any, list[Sample]]]:
+                if torch.float64 not in op.supported_dtypes("cpu"):
+                    return
+                torch.manual_seed(0)
+                for given in list(op.sample_inputs("cpu", torch.float64, requires_grad=op.supports_autograd))[:samples]:
+                    leaves, spec = pytree.tree_flatten((given.input, given.args, given.kwargs))
+                    lengths = [dense_length(x, dim) for x in leaves]
+                    n = next((n for n in lengths if n > 1), 0)
+                    at = [i for i, length in enumerate(lengths) if length == n] if n else []
+
+                    def picked(mask: torch.Tensor, *leaves: Any, at: list[int] = at, spec: Any = spec) -> Any:
+                        kept = list(leaves)
+                        for i in at:
+                            kept[i] = leaves[i][mask] if dim == 0 else leaves[i][..., mask]
+                        x, args, kwargs = pytree.tree_unflatten(kept, spec)
+                        return op.op(x, *args, **kwargs)
+
+                    places = torch.arange(n)
+                    masks = (places >= 0, places < 0, places == 0, places != 0, places >= 0) if n else ()
+                    compiled = pliant.compile(picked, strict=True, background=False)
+                    yield picked, compiled, [((mask, *leaves), {}) for mask in masks]
+
+            yield f"{op.name}{'.' + op.variant_test_name if op.variant_test_name else ''} {what}", pairs
+
+
+def dense_length(x: Any, dim: int) -> int:
+    return x.shape[dim] if isinstance(x, torch.Tensor) and x.layout is torch.strided and x.dim() > -dim else 0
+
+
 def optimizer_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tuple[Any, Any, list[Sample]]]]]]:
     """Four steps with other gradients and another learning rate; the answer is what became of the parameters and of the state."""
     from torch.testing._internal.common_optimizers import optim_db
@@ -147,7 +183,8 @@ def program_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tup
 
 
 TABLES = {
-    "modules": module_cases, "ops": op_cases, "higher": higher_cases, "optimizers": optimizer_cases, "programs": program_cases,
+    "modules": module_cases, "ops": op_cases, "masked": masked_cases, "higher": higher_cases, "optimizers": optimizer_cases,
+    "programs": program_cases,
 }  # fmt: skip
 
 
@@ -170,7 +207,8 @@ def run(fn: Any, sample: Sample) -> tuple[Any, Any]:
         if not outs or not leaves:
             return value, None
         seeds = [torch.arange(t.numel()).cos().reshape(t.shape).to(t.dtype) for t in outs]
-        return value, torch.autograd.grad(outs, leaves, seeds, allow_unused=True)
+        none_is_zero = getattr(fn, "__name__", "") == "picked"  # of no rows eager's formulas often have no part at all
+        return value, torch.autograd.grad(outs, leaves, seeds, allow_unused=True, materialize_grads=none_is_zero)
     except (NotImplementedError, RuntimeError, ValueError, TypeError, IndexError) as e:
         if "pliant" in type(e).__module__:
             raise
@@ -186,7 +224,10 @@ def examine(name: str, pairs: Callable[[], Iterator[tuple[Any, Any, list[Sample]
     try:
         for eager, compiled, samples in pairs():
             for i, sample in enumerate(samples):
-                want, got = run(eager, sample), run(compiled, sample)
+                workers.report("eager", name=name)
+                want = run(eager, sample)
+                workers.report("compiled", name=name)
+                got = run(compiled, sample)
                 if isinstance(want[0], Exception):
                     if type(got[0]) is not type(want[0]):
                         raise Mismatch(f"sample {i}: eager raises {want[0]!r}, compiled gave {str(got[0])[:200]!r}")
@@ -277,7 +318,8 @@ def suite(table: str, samples: int, names: list[str]) -> list[dict[str, Any]]:
         found += results
         names = names[len(results) :]
         if names:
-            found.append({"name": names[0], "status": "died", "note": (outcome.error.splitlines() or [""])[-1], "trace": outcome.error})
+            status = "eager's" if outcome.reports and outcome.reports[-1]["event"] == "eager" else "died"
+            found.append({"name": names[0], "status": status, "note": (outcome.error.splitlines() or [""])[-1], "trace": outcome.error})
             names = names[1:]
     return found
 
@@ -290,12 +332,12 @@ def group_of(name: str) -> str:
 def show(table: str, results: list[dict[str, Any]], console: Console) -> None:
     groups: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for r in results:
-        counts = groups[group_of(r["name"]) if table == "ops" else "training" if r["name"].endswith("training") else "eval"]
+        counts = groups[group_of(r["name"]) if table in ("ops", "masked") else "training" if r["name"].endswith("training") else "eval"]
         counts[r["status"]] += 1
         counts["breaks"] += bool(r.get("graph_breaks"))
         counts["all"] += 1
     shown = Table(title=f"{table}: {sum(r['status'] == 'right' for r in results)} of {len(results)} right")
-    columns = ("all", "right", "wrong", "error", "slow", "died", "breaks")
+    columns = ("all", "right", "wrong", "error", "slow", "died", "eager's", "breaks")  # a process that dies in eager is not ours
     for heading in ("group", *columns):
         shown.add_column(heading, justify="left" if heading == "group" else "right")
     for name, counts in sorted(groups.items(), key=lambda g: -g[1]["all"]):

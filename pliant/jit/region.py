@@ -294,7 +294,9 @@ class Region:
         def hear(actual: BaseException | None) -> None:
             if actual is not None and UNFIT in str(error) and str(error) not in getattr(actual, "__notes__", ()):
                 actual.add_note(str(error))  # eager's own error, and what the compiled graph knows about it
-            if actual is not None or handled or code is None or UNFIT in str(error) and self.unfit(code, error):
+            if actual is not None or handled or code is None:
+                return
+            if (UNFIT in str(error) or type(error) is ZeroDivisionError) and self.unfit(code, error):
                 return
             text = f"the compiled graph raised {type(error).__name__}: {error}; CPython raised nothing"
             if self.config.strict:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph import layout
 from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
 from pliant.graph.trace import rebased
@@ -79,6 +80,18 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
             if found and heard and all([leaves.reached(s, trace.freed, crossing) for s in found]):
                 return found
     return []
+
+
+def settle(trace: Any, outputs: list[Any]) -> None:
+    """Let autograd make the histories of those views among the results anew whose memory was written since, which it does when it is
+    asked: they begin at what their bases are by now, so what comes from these can be cut from them."""
+    if not any([liveness.written(op) for op in trace.ops]) or not may_cut(trace):
+        return
+    with trace.recording(), layout.framework():
+        for t in liveness.tensors_of(outputs):
+            if t.requires_grad and t._is_view():
+                with suppress(Untraceable, RuntimeError):  # one of many that an operator has made, or one made without gradients
+                    t.grad_fn  # noqa: B018
 
 
 def ways_to_cut(

@@ -40,7 +40,7 @@ class PlannedRegion:
         self.trace, self.inputs, self.name = trace, inputs, name
         self.flat = list(liveness.leaves(outputs))
         trace.ops[:] = as_views(trace, trace.ops, self.flat)
-        settle(trace, self.flat)
+        self.flat = settle(trace, self.flat)
         self.n_forward, self.token = len(trace.ops), trace.scope.snapshot()
         self.built = False
         self.sections: list[Section] = []

@@ -20,6 +20,7 @@ from pliant.lower import liveness
 from pliant.lower.leaves import maker_of
 from pliant.lower.restriding import as_views
 from pliant.lower.sections import Section, is_number, sections, settle
+from pliant.lower.views import refuse_parts
 
 
 def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", lower: Lowering | None = None) -> Executable:
@@ -39,6 +40,8 @@ class PlannedRegion:
     def __init__(self, trace: Any, inputs: list[Any], outputs: Any, name: str) -> None:
         self.trace, self.inputs, self.name = trace, inputs, name
         self.flat = list(liveness.leaves(outputs))
+        if trace.parts:
+            refuse_parts(trace, self.flat)
         trace.ops[:] = as_views(trace, trace.ops, self.flat)
         self.flat = settle(trace, self.flat)
         self.n_forward, self.token = len(trace.ops), trace.scope.snapshot()

@@ -19,7 +19,8 @@ from pliant.graph.traced import PYTHON_BACKWARD, NoBackward, Reconsider, TracedT
 from pliant.lower import liveness
 from pliant.lower.leaves import maker_of
 from pliant.lower.restriding import as_views
-from pliant.lower.sections import Section, is_number, sections
+from pliant.lower.sections import Section, is_number, sections, settle
+from pliant.lower.views import refuse_parts
 
 
 def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", lower: Lowering | None = None) -> Executable:
@@ -39,7 +40,10 @@ class PlannedRegion:
     def __init__(self, trace: Any, inputs: list[Any], outputs: Any, name: str) -> None:
         self.trace, self.inputs, self.name = trace, inputs, name
         self.flat = list(liveness.leaves(outputs))
+        if trace.parts:
+            refuse_parts(trace, self.flat)
         trace.ops[:] = as_views(trace, trace.ops, self.flat)
+        self.flat = settle(trace, self.flat)
         self.n_forward, self.token = len(trace.ops), trace.scope.snapshot()
         self.built = False
         self.sections: list[Section] = []

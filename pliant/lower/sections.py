@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 
+from pliant.graph import layout
 from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
-from pliant.graph.trace import rebased
+from pliant.graph.trace import has_hooks, rebased
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.lower import leaves, liveness, views
 from pliant.lower.leaves import nodes_under
@@ -79,6 +80,26 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
             if found and heard and all([leaves.reached(s, trace.freed, crossing) for s in found]):
                 return found
     return []
+
+
+def settle(trace: Any, outputs: list[Any]) -> list[Any]:
+    """Let autograd make the histories of those views among the results anew whose memory was written since, as it does when it is asked:
+    they begin at what their bases are by now, so what comes from these can be cut from them. The results, where views of views of which
+    that is so are views of their base: no other view is in their history."""
+    if not any([liveness.written(op) for op in trace.ops]) or not may_cut(trace):
+        return outputs
+    steps = views.view_steps(trace.ops)
+    made: dict[int, TracedTensor] = {}
+    with trace.recording(), layout.framework():
+        for t in liveness.tensors_of(outputs):
+            if t.requires_grad and t.source is None and t._is_view():
+                with suppress(Untraceable, RuntimeError):  # one of many that an operator has made, or one made without gradients
+                    before = len(trace.ops)
+                    node = t.grad_fn
+                    last = trace.ops[-1].outs[0] if len(trace.ops) > before else None
+                    if last is not None and steps[t.vid].base.vid in steps and last.grad_fn is node and not has_hooks(t):
+                        last.pytype, made[t.vid] = t.pytype, last
+    return [made.get(v.vid, v) if isinstance(v, TracedTensor) else v for v in outputs]
 
 
 def ways_to_cut(

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 
 from pliant.graph.schema import UNDECLARED_VIEWS, argument, op_info
-from pliant.graph.traced import TracedTensor, Untraceable
+from pliant.graph.symnode import expr_of
+from pliant.graph.traced import PARTS, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
+from pliant.symbolic.ops import eq
 
 DETACH = torch.ops.aten.detach.default
 
@@ -152,6 +154,16 @@ def chain(tensors: Iterable[TracedTensor], steps: dict[int, ViewStep], stop: set
             needed.add(id(step.op))
             t = step.base
     return [op for op in ops if id(op) in needed]
+
+
+def refuse_parts(trace: Any, outputs: Iterable[Any]) -> None:
+    """Raises Reconsider if one of these is a tensor over a part of an array of NumPy, or a view of it: its storage would begin elsewhere."""
+    steps = view_steps(trace.ops)
+    for t in liveness.tensors_of(list(outputs)):
+        while t.vid in steps and t.vid not in trace.parts:
+            t = steps[t.vid].base
+        if t.vid in trace.parts and not trace.scope.decide_or_false(eq(*[expr_of(n, trace.scope) for n in (t.offset, trace.parts[t.vid])])):
+            raise Reconsider("from_numpy", "a tensor over a part of an array, whose storage begins there, outlives the graph", PARTS)
 
 
 def hides_gradient(op: Any) -> bool:

@@ -615,3 +615,31 @@ def test_sizes_that_are_rounded(fn):
         else:
             assert torch.equal(got[0], want[0]) and got[1:] == want[1:]
     assert fn is of_differences or pliant.stats()["graph_breaks"] == 0
+
+
+ROWS = np.arange(24, dtype=np.float32).reshape(6, 4)
+
+
+def over_a_part(i, x):
+    row = torch.from_numpy(ROWS[i])
+    return row, row[1:], torch.as_tensor(x.numpy()[1:]).view(-1), torch.from_numpy(ROWS), torch.from_numpy(ROWS[:i]), x.numpy()[1:]
+
+
+def backwards(x):
+    a = np.ascontiguousarray(x.numpy()[::-1])
+    a += 1
+    return torch.from_numpy(a), x
+
+
+def test_the_storage_of_a_tensor_over_a_part_of_an_array_begins_there():
+    compiled = pliant.compile(over_a_part, background=False)
+    for i, n in ((2, 3), (0, 4), (5, 3)):
+        for want, got in zip(over_a_part(i, torch.ones(n, 2)), compiled(i, torch.ones(n, 2)), strict=True):
+            np.testing.assert_array_equal(np.asarray(want), np.asarray(got))
+            if isinstance(want, torch.Tensor):
+                assert want.storage_offset() == got.storage_offset()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_contiguous_to_numpy_is_what_runs_backwards_in_a_dim_of_1(n):
+    check(backwards, (torch.ones(n, 2),), refused=False)

@@ -247,8 +247,34 @@ def drawn_and_filled(x):
     return total, e, d
 
 
+def written_by_views_of_views(x):
+    a = x * 1
+    b = a[:1]
+    c = b.view(-1)
+    c.add_(0.5)
+    b.mul_(2)
+    return a, b, c, a * 1
+
+
+def written_by_two_names(x):
+    a = x.sin()
+    flat, turned = a.view(-1), a.t()
+    flat[::2].zero_()
+    turned[0] = flat[: x.shape[0]] * 2
+    return a, flat, turned, a * flat.sum(), turned.exp()
+
+
+def pool_of_names(x):
+    a = x * 2
+    head, tail, turned = a[:1], a[1:], a.t()
+    head.mul_(3)
+    r = turned.exp()
+    tail[-1:].copy_(x[0])
+    return a, head, tail, turned, r, turned.t() + a
+
+
 PROGRAMS = [
-    multiplied, filled_in_a_loop, filled_and_listed, filled_in_part, drawn_and_filled,
+    multiplied, written_by_views_of_views, written_by_two_names, pool_of_names, filled_in_a_loop, filled_and_listed, filled_in_part, drawn_and_filled,
     square, features, chain, woven, numbers, views, view_of_input, parts, in_place, by_data, drawn, detached, without_gradients, buffer,
     asserted, broken, deep, own_function, own_function_and_input, own_function_between,
     hook_inside, leaf_inside, lost_leaf, lost_leaf_made_here, branch, written_by_a_view, what_nobody_needs, backward_inside,

@@ -232,6 +232,8 @@ def asanyarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = No
 def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
     row_major("C", like)
     a = asarray(a, dtype)
+    if a.remake is not None and any([bool(n <= 1) for n in a.found.sizes]):
+        raise Unsure("an array that may run backwards in a dim of 1: to NumPy, it is contiguous")
     if not a.ndim or a.remake is not None:
         x = t(torch.clone, a.tensor, memory_format=torch.contiguous_format)
         return whole_array(x if a.ndim else t(torch.reshape, x, (1,)))

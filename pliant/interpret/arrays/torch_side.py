@@ -11,7 +11,7 @@ from typing import Any
 
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.originals import numpy as np
-from pliant.graph.traced import LEAF, TracedTensor
+from pliant.graph.traced import LEAF, PARTS, TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure
 from pliant.interpret.arrays.operands import WEAK, asarray, fresh, lent
 from pliant.interpret.arrays.operators import torch_number
@@ -88,6 +88,10 @@ def made_of(fn: Any, data: Any, dtype: Any, device: Any, requires_grad: Any, cop
         r = shared if dtype is None or dtype is x.dtype else t(ORIGINAL.to, x, dtype)
         if copies and r.storage_id == x.storage_id:
             r = t(torch.clone, x)
+        elif r.storage_id == x.storage_id and r.offset is not (begins := beginning(x)):
+            if PARTS in vm.refused:
+                raise Unsure("a tensor over a part of an array: its storage begins where the part does")
+            vm.trace.parts[r.vid] = begins
     elif c is TracedScalar or c in SCALARS:
         a = asarray(data)
         fits(a.dtype, dtype)
@@ -95,6 +99,11 @@ def made_of(fn: Any, data: Any, dtype: Any, device: Any, requires_grad: Any, cop
     else:
         r = sequence(data, dtype)
     return t(ORIGINAL.requires_grad_, r, True) if requires_grad else r
+
+
+def beginning(x: Any) -> Any:
+    """The offset of the array outside that this is the memory of, where the storage of the tensor that stands for it begins; else 0."""
+    return next((a.found.offset for a in vm.world.arrays.values() if type(a) is TracedArray and a.found.storage_id == x.storage_id), 0)
 
 
 def fits(dt: np.dtype, dtype: Any) -> None:

@@ -27,12 +27,14 @@ from pliant.codegen.variants import Backend, Variants
 from pliant.config import DEFAULT_BACKEND
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.data_errors import of_others
+from pliant.graph.operands import views_without
 from pliant.graph.originals import ORIGINAL, is_grad_enabled, new_parameter
 from pliant.graph.python_random import BELOW, NUMBERS, SEED
 from pliant.graph.seeding import GET_STATE, MANUAL_SEED, OF_STATES, SET_STATE
 from pliant.graph.traced import (
     DATA,
     LEAF,
+    LEAF_VIEWS,
     LOOPS_OF_OTHERS,
     NO_DERIVATIVE,
     SEEDS_OF_OTHERS,
@@ -127,7 +129,8 @@ def from_callable(backend: Backend) -> Compiler:
             variants = Variants(backend, graph, refusal)
             if not (graph.strided and graph.writes):
                 variants.compile([s.hint for s in graph.symbols])
-        return around(graph, variants, inputs, flat, given, name)
+        memory = [v.storage_id if isinstance(v, TracedTensor) else None for v in live]
+        return around(graph, variants, inputs, flat, given, memory, name)
 
     return compiler
 
@@ -167,7 +170,8 @@ def refused(trace: Any, outputs: list[Any], given: dict[Any, int], name: str) ->
             return Reconsider(name, "backward() has gone through what an output depends on", "backward")
         begins = {n.variable.vid for n in under if hasattr(n, "variable")} if under else {t.vid}
         if begins.isdisjoint(ours):
-            return Reconsider(name, "an output has gradients that do not come from any input", LEAF)
+            word = LEAF_VIEWS if begins.isdisjoint(trace.own_leaves) and views_without(trace.ops) else LEAF
+            return Reconsider(name, "an output has gradients that do not come from any input", word)
     return None
 
 

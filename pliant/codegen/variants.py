@@ -26,7 +26,7 @@ from torch.utils._device import DeviceContext
 from pliant.codegen.dynamo_graph import Handed, Number, SymbolInfo, TensorSlot, written_by
 from pliant.errors import BackendError
 from pliant.graph.originals import math, torch
-from pliant.graph.traced import NO_SHAPE, Reconsider
+from pliant.graph.traced import NOT_TAKEN, Reconsider
 from pliant.interpret import globalstate
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable]
@@ -108,7 +108,7 @@ class Variants:
                 if self.graph.unbacked:
                     raise Reconsider(name_of(self.backend), f"it raised {type(e).__name__}: {e}", UNBACKED) from e
                 if (unknown := without_shape(e)) is not None:
-                    raise Reconsider(name_of(self.backend), f"it knows no shape of {unknown}", NO_SHAPE + unknown) from e
+                    raise Reconsider(name_of(self.backend), f"it knows no shape of {unknown}", NOT_TAKEN + unknown) from e
                 raise BackendError(f"the backend {name_of(self.backend)} raised {type(e).__name__}: {e}") from e
             if not callable(variant.fn):
                 raise BackendError(f"the backend {name_of(self.backend)} returned a {type(variant.fn).__name__}, which cannot be called")

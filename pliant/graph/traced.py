@@ -76,7 +76,7 @@ LIMITS = {
 SYMBOLIC_REFUSED = ("concrete integers", "with symbolic sizes")
 
 NO_DERIVATIVE = "no derivative of "
-NO_SHAPE = "no shape, to another's compiler, of "
+NOT_TAKEN = "what another's compiler does not take: "
 LEAF = "leaf"
 LEAF_VIEWS = "views without gradients of what has some"
 TRANSFORMS = "transforms"

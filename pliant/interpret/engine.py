@@ -28,7 +28,7 @@ from pliant.graph.traced import (
     LAYOUTS,
     LEAF_VIEWS,
     NO_DERIVATIVE,
-    NO_SHAPE,
+    NOT_TAKEN,
     REBASED,
     SYMBOLIC_REFUSED,
     Reconsider,
@@ -342,8 +342,8 @@ def check_operators(ops: list) -> None:
         name = op.target._schema.name.removeprefix("aten::")
         if NO_DERIVATIVE + name in vm.refused and any(isinstance(o, TracedTensor) and o.requires_grad for o in op.outs):
             raise Break("PL0011", f"the derivative of {name} is not implemented, or cannot be captured")
-        if NO_SHAPE + name in vm.refused:
-            raise Break("PL0011", f"the backend cannot tell the shape of what {name} gives")
+        if NOT_TAKEN + name in vm.refused:
+            raise Break("PL0011", f"the backend does not take {name}")
 
 
 def through_modes(fn: Any, args: tuple, kwargs: dict) -> Any:

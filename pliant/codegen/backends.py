@@ -129,7 +129,9 @@ def from_callable(backend: Backend) -> Compiler:
         graph.facts = None
         variants = None
         if backend is not run_module:
-            variants = Variants(backend, graph, refusal)
+            makes = any([call.fn in MAKES_LEAVES for call in trace.torch_ops])
+            second = Reconsider(name, "a leaf that is made here, by a compiler that raised", LEAF) if makes else None
+            variants = Variants(backend, graph, refusal, second)
             if not (graph.strided and graph.writes):
                 variants.compile([s.hint for s in graph.symbols])
         memory = [v.storage_id if isinstance(v, TracedTensor) else None for v in live]
@@ -148,8 +150,6 @@ def refuse_derivatives(trace: Any, name: str) -> None:
 def refused(trace: Any, outputs: list[Any], given: dict[Any, int], name: str) -> Reconsider | None:
     """What somebody else's compiler, which differentiates itself, would lose: leaves that are made here, gradients of what comes of no
     input, the end of a history that `backward()` has gone through. (Who runs the graph as it is loses nothing.)"""
-    if any([call.fn in MAKES_LEAVES for call in trace.torch_ops]):
-        return Reconsider(name, "a leaf that is made here, by somebody else's compiler", LEAF)
     if any([op.target in STATES for op in trace.ops]):
         return Reconsider(name, "states of generators, by somebody else's compiler", SEEDS_OF_OTHERS)
     if any(map(loops, trace.ops)):
@@ -159,6 +159,8 @@ def refused(trace: Any, outputs: list[Any], given: dict[Any, int], name: str) ->
         return Reconsider(name, "a fused step of an optimizer, by somebody else's compiler", NOT_TAKEN + fused[0])
     if trace.data_memory:
         return Reconsider(name, "writes through .data, by somebody else's compiler", DATA)
+    if any([key_of(t) not in given and t.pytype is not torch.Tensor for t in liveness.tensors_of(outputs)]):
+        return Reconsider(name, "a parameter or buffer that is made here, by somebody else's compiler", LEAF)
     if not is_grad_enabled():
         return None
     if any([op.target is lstm.LAYER and op.outs[0].requires_grad and not op.args[0].requires_grad for op in trace.ops]):
@@ -190,7 +192,7 @@ def loops(op: Any) -> bool:
 
 
 MAKES_LEAVES = (ORIGINAL.requires_grad_, new_parameter)
-"""Calls that give a tensor another place in autograd, which what others compile may lose."""
+"""Calls that give a tensor another place in autograd. What others compile may have them inside, if they take them."""
 
 
 STATES = frozenset((*OF_STATES, GET_STATE, MANUAL_SEED, SET_STATE, BELOW, SEED, *NUMBERS.values()))

@@ -59,12 +59,12 @@ class Variant:
 class Variants:
     """Calling it finds the variant whose assumptions hold, or compiles another.
 
-    `refusal`: what is raised where the backend does anything but run the graph as it is."""
+    `refusal`: what is raised where the backend does anything but run the graph as it is; `raising`: where it raises."""
 
-    def __init__(self, backend: Backend, graph: Handed, refusal: Reconsider | None = None) -> None:
+    def __init__(self, backend: Backend, graph: Handed, refusal: Reconsider | None = None, raising: Reconsider | None = None) -> None:
         self.backend = backend
         self.graph = graph
-        self.refusal = refusal
+        self.refusal, self.raising = refusal, refusal or raising
         self.readers = [s.read for s in graph.symbols]
         self.variants: list[Variant] = []
         self.lock = threading.RLock()
@@ -103,8 +103,8 @@ class Variants:
             except Exception as e:
                 if type(e).__name__ == SPECIALIZED_FLOAT:
                     continue
-                if self.refusal is not None:
-                    raise self.refusal from e
+                if self.raising is not None:
+                    raise self.raising from e
                 if self.graph.unbacked:
                     raise Reconsider(name_of(self.backend), f"it raised {type(e).__name__}: {e}", UNBACKED) from e
                 if (unknown := without_shape(e)) is not None:

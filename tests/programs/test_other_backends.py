@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.backends.registry import lookup_backend
+from torch._higher_order_ops.while_loop import while_loop
 from torch.nn import functional as F
 
 import pliant
@@ -342,6 +343,89 @@ def test_inference_mode(name, backend):
     """Graphs of others are not run in it: they switch gradients off and on, and what was made in it is made an inference tensor."""
     for grad in (False, True):
         check(CALM[name], *each(3, 5, 2, tail=(4,), grad=grad), grad=grad, breaks=0, captures=1, options={"backend": backend})
+
+
+# -- another default dtype, leaves inside ---------------------------------------------------------------------------------------
+def made_as_double(x):
+    torch.set_default_dtype(torch.float64)
+    y = torch.ones(3) * 2, torch.tensor(1.5), torch.linspace(0, 1, x.shape[0]), torch.arange(3.0), torch.rand(2)
+    torch.set_default_dtype(torch.float32)
+    return y, x * 1.5, torch.zeros(2)
+
+
+def divided_as_double(x):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        return x * torch.full((4,), 0.5) + torch.eye(4)[0], x + 1
+    finally:
+        torch.set_default_dtype(before)
+
+
+def left_as_double(x):
+    torch.set_default_dtype(torch.float64)
+    return torch.zeros(x.shape[0], 2) + x[:, :2]
+
+
+def gradient_of_a_leaf(x):
+    p = x.detach().requires_grad_()
+    (g,) = torch.autograd.grad((p.sin() * 3).sum(), p)
+    return x * g, g
+
+
+def gradient_of_a_parameter(x):
+    w = torch.nn.Parameter(torch.full((4,), 2.0))
+    (x.detach() @ w).pow(2).sum().backward()
+    return x * w.grad, w.detach() * 3
+
+
+def steps_of_a_leaf(x):
+    p = torch.zeros(4, requires_grad=True)
+    for _ in range(3):
+        (g,) = torch.autograd.grad(((x.detach() - p) ** 2).mean(), p)
+        p = (p - 0.1 * g).detach().requires_grad_()
+    return x - p.detach()
+
+
+INSIDE = [made_as_double, divided_as_double, left_as_double, gradient_of_a_leaf, gradient_of_a_parameter, steps_of_a_leaf]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", INSIDE, ids=lambda fn: fn.__name__)
+def test_inside_of_graphs_for_others(fn, backend):
+    """Calls under another default dtype stand as the operators that they came to, which say it; leaves that nobody sees are values."""
+    for grad in (False, True):
+        try:
+            check(fn, *each(3, 5, 2, tail=(4,), grad=grad), grad=grad, between=False, breaks=0, options={"backend": backend})
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_networks_whose_input_has_no_gradients(kind):
+    """Of an LSTM AOTAutograd raises where it runs: it is no part of such a graph."""
+    torch.manual_seed(0)
+    check(kind(4, 3), *[(t(n, 2, 4),) for n in (3, 5)], grad=True, between=False, options={"backend": "aot_eager"})
+
+
+def fused_steps(x):
+    w = torch.ones(4, requires_grad=True)
+    (x.detach() * w).sum().backward()
+    torch.optim.Adam([w], lr=0.1, fused=True).step()
+    return w.detach() * 1
+
+
+def loop_in_a_branch(x):
+    def rounds(v):
+        return while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 2), (torch.tensor(0), v))[1]
+
+    return torch.cond(x.sum() > 0, rounds, torch.sin, (x,))
+
+
+@pytest.mark.parametrize("fn", [fused_steps, loop_in_a_branch])
+def test_what_others_do_not_take(fn):
+    """These were errors of the backend's."""
+    check(fn, *each(3, 5, 2, tail=(4,)), options={"backend": "aot_eager"})
 
 
 # -- asked only about its layout ------------------------------------------------------------------------------------------------

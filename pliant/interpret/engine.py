@@ -609,8 +609,11 @@ def final_guards(world: World, at_entry: Any) -> list[Guard]:
     for cls, names in world.type_attrs.items():
         found = {k: (None if v is UNSET else v) for k, v in names.items()}
         out.append(Guard(S.const(cls), "TYPE_ATTRS", found))
-    for first, *others in [list(sources) for sources in world.keys.values() if len(sources) > 1]:
-        out.append(Guard(first, "NOT_ALIAS", tuple(others)))
+    for kind, sources in world.keys.items():
+        known = [f for i, f in world.known_functions.items() if i not in world.outside] if kind is FunctionType else ()
+        first, *others = [*sources, *map(S.const, known)]
+        if others:
+            out.append(Guard(first, "NOT_ALIAS", tuple(others)))
     out.append(Guard(S.func(), "GLOBAL_STATE", at_entry))
     return out
 

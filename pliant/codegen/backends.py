@@ -25,16 +25,21 @@ from pliant.codegen.graph_wrapper import around, key_of
 from pliant.codegen.region import compile_region
 from pliant.codegen.variants import Backend, Variants
 from pliant.config import DEFAULT_BACKEND
+from pliant.graph import lstm
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.data_errors import of_others
+from pliant.graph.operands import views_without
 from pliant.graph.originals import ORIGINAL, is_grad_enabled, new_parameter
 from pliant.graph.python_random import BELOW, NUMBERS, SEED
+from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.seeding import GET_STATE, MANUAL_SEED, OF_STATES, SET_STATE
 from pliant.graph.traced import (
     DATA,
     LEAF,
+    LEAF_VIEWS,
     LOOPS_OF_OTHERS,
     NO_DERIVATIVE,
+    NOT_TAKEN,
     SEEDS_OF_OTHERS,
     TRANSFORMS,
     Reconsider,
@@ -124,10 +129,13 @@ def from_callable(backend: Backend) -> Compiler:
         graph.facts = None
         variants = None
         if backend is not run_module:
-            variants = Variants(backend, graph, refusal)
+            makes = any([call.fn in MAKES_LEAVES for call in trace.torch_ops])
+            second = Reconsider(name, "a leaf that is made here, by a compiler that raised", LEAF) if makes else None
+            variants = Variants(backend, graph, refusal, second)
             if not (graph.strided and graph.writes):
                 variants.compile([s.hint for s in graph.symbols])
-        return around(graph, variants, inputs, flat, given, name)
+        memory = [v.storage_id if isinstance(v, TracedTensor) else None for v in live]
+        return around(graph, variants, inputs, flat, given, memory, name)
 
     return compiler
 
@@ -142,16 +150,22 @@ def refuse_derivatives(trace: Any, name: str) -> None:
 def refused(trace: Any, outputs: list[Any], given: dict[Any, int], name: str) -> Reconsider | None:
     """What somebody else's compiler, which differentiates itself, would lose: leaves that are made here, gradients of what comes of no
     input, the end of a history that `backward()` has gone through. (Who runs the graph as it is loses nothing.)"""
-    if any([call.fn in MAKES_LEAVES for call in trace.torch_ops]):
-        return Reconsider(name, "a leaf that is made here, by somebody else's compiler", LEAF)
     if any([op.target in STATES for op in trace.ops]):
         return Reconsider(name, "states of generators, by somebody else's compiler", SEEDS_OF_OTHERS)
-    if any([op.target in FLOWS and (op.flow.loops or op.flow.entry is not None) for op in trace.ops]):
+    if any(map(loops, trace.ops)):
         return Reconsider(name, "a loop on data, by somebody else's compiler", LOOPS_OF_OTHERS)
+    called = {op.target._schema.name.removeprefix("aten::") for op in trace.ops}
+    if fused := [step for step in FUSED_STEPS if step in called]:  # PyTorch's functionalization refuses their empty lists
+        return Reconsider(name, "a fused step of an optimizer, by somebody else's compiler", NOT_TAKEN + fused[0])
     if trace.data_memory:
         return Reconsider(name, "writes through .data, by somebody else's compiler", DATA)
+    if any([key_of(t) not in given and t.pytype is not torch.Tensor for t in liveness.tensors_of(outputs)]):
+        return Reconsider(name, "a parameter or buffer that is made here, by somebody else's compiler", LEAF)
     if not is_grad_enabled():
         return None
+    if any([op.target is lstm.LAYER and op.outs[0].requires_grad and not op.args[0].requires_grad for op in trace.ops]):
+        # AOTAutograd saves None for the gradient of its input, and raises
+        return Reconsider(name, "an LSTM of what has no gradients, by somebody else's compiler", NOT_TAKEN + lstm.LAYER._schema.name)
     ours = {trace.leaves.get(t.vid, t).vid for t in trace.inputs}
     for t in liveness.tensors_of(outputs):
         if key_of(t) in given or not t.requires_grad or t.constant is not None:
@@ -167,12 +181,18 @@ def refused(trace: Any, outputs: list[Any], given: dict[Any, int], name: str) ->
             return Reconsider(name, "backward() has gone through what an output depends on", "backward")
         begins = {n.variable.vid for n in under if hasattr(n, "variable")} if under else {t.vid}
         if begins.isdisjoint(ours):
-            return Reconsider(name, "an output has gradients that do not come from any input", LEAF)
+            word = LEAF_VIEWS if begins.isdisjoint(trace.own_leaves) and views_without(trace.ops) else LEAF
+            return Reconsider(name, "an output has gradients that do not come from any input", word)
     return None
 
 
+def loops(op: Any) -> bool:
+    """Whether an operation is a loop on data, or a branch with one inside."""
+    return op.target in FLOWS and (op.flow.loops or op.flow.entry is not None or any(map(loops, op.flow.ops())))
+
+
 MAKES_LEAVES = (ORIGINAL.requires_grad_, new_parameter)
-"""Calls that give a tensor another place in autograd, which what others compile may lose."""
+"""Calls that give a tensor another place in autograd. What others compile may have them inside, if they take them."""
 
 
 STATES = frozenset((*OF_STATES, GET_STATE, MANUAL_SEED, SET_STATE, BELOW, SEED, *NUMBERS.values()))

@@ -17,7 +17,7 @@ from pliant.codegen.dynamo_graph import Handed, written_by
 from pliant.codegen.failures import DRAWN, NEVER, Place, Places, place_of, remember, states
 from pliant.codegen.variants import Variants
 from pliant.codegen.variants import given as arguments
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.lower import liveness
@@ -31,14 +31,17 @@ done something before, all are.)"""
 
 
 def around(
-    graph: Handed, variants: Variants | None, inputs: list[Any], outputs: list[Any], given: dict[Any, int], name: str
+    graph: Handed, variants: Variants | None, inputs: list[Any], outputs: list[Any], given: dict[Any, int], memory: list[Any], name: str
 ) -> Executable:
-    """The executable of `graph`. Without `variants` the module itself runs. `given`: the slot of each input, by `key_of`."""
+    """The executable of `graph`. Without `variants` the module itself runs. `given`: the slot of each input, by `key_of`; `memory`: the
+    number of the memory of each result of the graph, None for what is no tensor."""
     params = [f"p{i}" if isinstance(v, TracedTensor) else v.name for i, v in enumerate(inputs)]
     checks = [check for check, _ in graph.checks]
     number = {check.text: i for i, check in reversed(list(enumerate(checks)))}
     within = [check for check in checks if not all(s.name in params for s in check.expr.symbols())]
     run = runner(graph, variants, number, bool(within))
+    if variants is not None and sum([at is not None for at in memory]) > 1:
+        run = separate(run, memory)
     names: dict[str, Any] = {"_run": run, "math": maths}
     lines: list[str] = []
     places: dict[int, Place] = {}
@@ -96,6 +99,30 @@ def returned(outputs: list[Any], given: dict[Any, int], params: list[str], names
             names[f"c{i}"] = v if key is None else key.const
             items.append(f"c{i}")
     return tuple_text(items)
+
+
+def separate(run: Callable[[tuple], tuple], memory: list[Any]) -> Callable[[tuple], tuple]:
+    """`run` with results that are objects of their own: where two operations do the same, compilers give what one makes for both."""
+
+    def run_separated(slots: tuple) -> tuple:
+        out, error, failed = run(slots)
+        if out is not None and len(set(map(id, out))) < len(out):
+            out = apart(out, memory)
+        return out, error, failed
+
+    return run_separated
+
+
+def apart(results: Any, memory: list[Any]) -> tuple:
+    """In the place of a tensor that is there twice, a view of it each time, or a copy where the program's do not share memory."""
+    ids = list(map(id, results))
+    out = []
+    for x, at in zip(results, memory, strict=True):
+        if at is not None and ids.count(id(x)) > 1:
+            with gradients(x.requires_grad):
+                x = ORIGINAL.view_as(x, x) if memory[ids.index(id(x))] == at else ORIGINAL.clone(x)
+        out.append(x)
+    return tuple(out)
 
 
 def key_of(value: Any) -> Any:

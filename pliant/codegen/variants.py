@@ -26,7 +26,7 @@ from torch.utils._device import DeviceContext
 from pliant.codegen.dynamo_graph import Handed, Number, SymbolInfo, TensorSlot, written_by
 from pliant.errors import BackendError
 from pliant.graph.originals import math, torch
-from pliant.graph.traced import UNBACKED, Reconsider
+from pliant.graph.traced import NOT_TAKEN, UNBACKED, Reconsider
 from pliant.interpret import globalstate
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable]
@@ -58,12 +58,12 @@ class Variant:
 class Variants:
     """Calling it finds the variant whose assumptions hold, or compiles another.
 
-    `refusal`: what is raised where the backend does anything but run the graph as it is."""
+    `refusal`: what is raised where the backend does anything but run the graph as it is; `raising`: where it raises."""
 
-    def __init__(self, backend: Backend, graph: Handed, refusal: Reconsider | None = None) -> None:
+    def __init__(self, backend: Backend, graph: Handed, refusal: Reconsider | None = None, raising: Reconsider | None = None) -> None:
         self.backend = backend
         self.graph = graph
-        self.refusal = refusal
+        self.refusal, self.raising = refusal, refusal or raising
         self.readers = [s.read for s in graph.symbols]
         self.variants: list[Variant] = []
         self.lock = threading.RLock()
@@ -102,10 +102,12 @@ class Variants:
             except Exception as e:
                 if type(e).__name__ == SPECIALIZED_FLOAT:
                     continue
-                if self.refusal is not None:
-                    raise self.refusal from e
+                if self.raising is not None:
+                    raise self.raising from e
                 if self.graph.unbacked:
                     raise Reconsider(name_of(self.backend), f"it raised {type(e).__name__}: {e}", UNBACKED) from e
+                if (unknown := without_shape(e)) is not None:
+                    raise Reconsider(name_of(self.backend), f"it knows no shape of {unknown}", NOT_TAKEN + unknown) from e
                 raise BackendError(f"the backend {name_of(self.backend)} raised {type(e).__name__}: {e}") from e
             if not callable(variant.fn):
                 raise BackendError(f"the backend {name_of(self.backend)} returned a {type(variant.fn).__name__}, which cannot be called")
@@ -137,6 +139,18 @@ class Variants:
             raise self.refusal
         pinned = [(i, values[i]) for i, s in enumerate(graph.symbols) if s.name in numbers.pinned]
         return Variant(fn, pinned, *numbers.condition(), arguments_of(graph, set(constants)))
+
+
+SHAPELESS = ("DynamicOutputShapeException", "DataDependentOutputException", "UnsupportedOperatorException")
+
+
+def without_shape(e: BaseException | None) -> str | None:
+    """The operator (as `NO_DERIVATIVE` names them) whose results fake tensors cannot be given a shape, if that is what a compiler says."""
+    while e is not None:
+        if type(e).__name__ in SHAPELESS:
+            return str(e.func._schema.name).removeprefix("aten::")  # type: ignore[attr-defined]
+        e = e.__cause__
+    return None
 
 
 class Numbers:

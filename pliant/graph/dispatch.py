@@ -137,10 +137,13 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
     if trace.stale and any([t.storage_id in trace.stale for t in tensors_of([args, kwargs])]):
         raise Untraceable(func, "it reads what a loop or a branch on data gave back, which may be what was written to since")
     info = op_info(func)
-    if trace.other_default:
-        kwargs = with_dtype(func, info, args, kwargs, outs)
     calls = trace.torch_ops
-    op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(calls) - 1 if calls and calls[-1].out is PENDING else -1)
+    of_call = bool(calls) and calls[-1].out is PENDING
+    if trace.other_default:
+        before, kwargs = kwargs, with_dtype(func, info, args, kwargs, outs)
+        if of_call and kwargs is not before:
+            calls[-1].spelled = True
+    op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(calls) - 1 if of_call else -1)
     for x in written(op):
         note_write(trace, func, x)
     op.grad = is_grad_enabled()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.traced import TracedTensor, leaves
+from pliant.graph.traced import TracedTensor, Untraceable, leaves
 from pliant.symbolic.expr import Expr
 
 PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
@@ -51,6 +51,24 @@ def read_operands(op: Any) -> None:
     if op.kwargs:
         walk(op.kwargs.values())
     op.reads, op.numbers = tuple(read), tuple(numbers)
+
+
+def node_of(t: TracedTensor) -> Any:
+    try:
+        return t.grad_fn
+    except (Untraceable, RuntimeError):  # a view whose memory was written since: autograd would make its history anew
+        return None
+
+
+def views_without(ops: Iterable[Any]) -> set[int]:
+    """Views (vids) that were made where no gradients are recorded, of what has some: to autograd each of them is a leaf."""
+    found = set()
+    for op in ops:
+        if not op.grad and any([t.requires_grad for t in op_inputs(op)]):
+            given = {t.vid for t in op_inputs(op)}
+            made = [t for t in op.outs if type(t) is TracedTensor and t.requires_grad and t.vid not in given]
+            found |= {t.vid for t in made if node_of(t) is None}
+    return found
 
 
 def number(value: Any) -> Any:

@@ -78,7 +78,9 @@ def new_leaf_of_data(t: torch.Tensor) -> torch.Tensor:
 
 
 def new_parameter(t: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
-    """The parameter over the memory of a tensor that the graph has made. Called by emitted code."""
+    """The parameter over the memory of a tensor that the graph has made. Called by emitted code, and by compilers on stand-ins."""
+    if type(t) is not torch.Tensor:
+        return ORIGINAL.requires_grad_(ORIGINAL.detach(t), requires_grad)
     return ORIGINAL._make_subclass(torch.nn.Parameter, t, requires_grad)
 
 

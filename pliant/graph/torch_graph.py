@@ -100,6 +100,8 @@ class TorchBuilder(Builder):
         """A call with its operations, or one operation between two calls."""
         if call is not None and call.fn is OF_SUBCLASSES:
             return
+        if call is not None and call.spelled and number not in self.lowered:
+            self.lower(call, number)
         unwritten = call is not None and call.fn is data_of and not self.trace.data_memory  # then it is the same as what it comes to
         if call is None or unwritten or number in self.lowered or call.out in (PENDING, FAILED):
             for op in ops:
@@ -136,8 +138,8 @@ class TorchBuilder(Builder):
                 name = "new_empty"  # in a graph a size is a tuple, and this would be the data
             node = self.graph.call_method(name, args, kwargs)
         else:
-            if call.fn is torch.scalar_tensor:
-                kwargs = {"dtype": call.out.dtype, **kwargs}  # not that of the number
+            if call.fn is torch.scalar_tensor or call.other_default and call.fn in FROM_NUMBERS and kwargs.get("dtype") is None:
+                kwargs = {"dtype": call.out.dtype} | {k: v for k, v in kwargs.items() if v is not None}  # not that of the number
             of_symbols = call.fn in FROM_NUMBERS and any(isinstance(a, SYMS) for a in leaves((call.args, call.kwargs)))
             node = self.graph.call_function(FROM_NUMBERS[call.fn] if of_symbols else call.fn, args, kwargs)
         node.meta["site"], node.meta["val"] = call.site, call.out

@@ -227,7 +227,7 @@ class Trace:
         """Begin a Torch-level call: ATen operations recorded from now on belong to it, until its `out` is set."""
         if any([type(a) in CONTAINERS for a in args]) or kwargs:
             args, kwargs = settled(args), settled(kwargs)
-        op = TorchOp(fn, args, kwargs, site=symnode.site_hook(), begin=len(self.ops))
+        op = TorchOp(fn, args, kwargs, site=symnode.site_hook(), begin=len(self.ops), other_default=self.other_default)
         if not self.torch_ops or self.torch_ops[-1].out is not PENDING:  # else it is a part of that call
             self.torch_ops.append(op)
         return op

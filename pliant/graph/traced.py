@@ -76,7 +76,9 @@ LIMITS = {
 SYMBOLIC_REFUSED = ("concrete integers", "with symbolic sizes")
 
 NO_DERIVATIVE = "no derivative of "
+NOT_TAKEN = "what another's compiler does not take: "
 LEAF = "leaf"
+LEAF_VIEWS = "views without gradients of what has some"
 TRANSFORMS = "transforms"
 HOOKS = "hooks"
 REBASED = "inputs written with gradients"

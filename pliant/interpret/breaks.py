@@ -292,8 +292,8 @@ BREAKS: dict[str, BreakInfo] = {
     ),
     "PL0037": BreakInfo(
         "Global setting of torch",
-        "It changes how every later operation behaves: default device, matmul precision, dispatch keys.",
-        ("Set it once, before compiling. Grad mode, autocast, default dtype and determinism may be set inside.",),
+        "It changes how every later operation behaves: matmul precision, dispatch keys, a default dtype inside of a transform.",
+        ("Set it once, before compiling. Grad mode, autocast, default dtype and device, and determinism may be set inside.",),
     ),
     "PL0038": BreakInfo(
         "TorchScript",

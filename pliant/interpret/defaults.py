@@ -24,15 +24,15 @@ SET_GRAD: Any = torch._C._set_grad_enabled
 SET_DTYPE: Any = torch._C._set_default_dtype
 
 
-def own_backend(what: str) -> None:
-    if not whole_loops() or vm.world.in_transform or vm.exploring:
-        raise Break("PL0037", f"{what}, for a backend that is not pliant's own, or in a transform or loop on data", clean=True)
+def in_the_open(what: str) -> None:
+    if vm.world.in_transform or vm.exploring:
+        raise Break("PL0037", f"{what} in a transform or loop on data", clean=True)
 
 
 @lookaside(SET_DTYPE)
 def l_default_dtype(args: tuple, kw: dict) -> None:
     """`torch.set_default_dtype(dtype)`."""
-    own_backend("another default dtype")
+    in_the_open("another default dtype")
     SET_DTYPE(*args, **kw)
     vm.trace.other_default = torch.get_default_dtype() is not vm.world.entry_state["default dtype"]
 
@@ -40,7 +40,7 @@ def l_default_dtype(args: tuple, kw: dict) -> None:
 @lookaside(torch.set_default_device)
 def l_default_device(args: tuple, kw: dict) -> None:
     """`torch.set_default_device(device)`: factories are given it."""
-    own_backend("another default device")
+    in_the_open("another default device")
     (device,) = (*args, *kw.values())
     if device is not None and not isinstance(device, (str, int, torch.device)):
         raise Break("PL0037", "a default device that is none", clean=True)

@@ -26,7 +26,9 @@ from pliant.graph.traced import (
     HOOKS,
     INFERENCE,
     LAYOUTS,
+    LEAF_VIEWS,
     NO_DERIVATIVE,
+    NOT_TAKEN,
     REBASED,
     SYMBOLIC_REFUSED,
     UNBACKED,
@@ -215,9 +217,10 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
             rec.out, rec.vids = out, (first_vid, trace.next_vid)
     except Exception as e:
         out = rec.out = run_otherwise(rec, n, guesses, e)
-        return out
     if vm.refused:
-        check_derivatives(trace.ops[n:])
+        check_operators(trace.ops[n:])
+        if LEAF_VIEWS in vm.refused:
+            tensor_inputs.check_views(trace, n)
         if LAYOUTS in vm.refused and any([op.before is not None for op in trace.ops[n:]]):
             raise Break("PL0011", "another layout of a tensor object, in a graph with gradients")
         if REBASED in vm.refused:
@@ -332,12 +335,15 @@ OTHER_WAYS = (
 )  # fmt: skip
 
 
-def check_derivatives(ops: list) -> None:
-    """An operator without a derivative, of what has gradients: an earlier capture of this code could not make its backward part."""
+def check_operators(ops: list) -> None:
+    """An operator without a derivative, of what has gradients: an earlier capture of this code could not make its backward part. Or one
+    that the backend has not taken."""
     for op in ops:
         name = op.target._schema.name.removeprefix("aten::")
         if NO_DERIVATIVE + name in vm.refused and any(isinstance(o, TracedTensor) and o.requires_grad for o in op.outs):
             raise Break("PL0011", f"the derivative of {name} is not implemented, or cannot be captured")
+        if NOT_TAKEN + name in vm.refused:
+            raise Break("PL0011", f"the backend does not take {name}")
 
 
 def through_modes(fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -603,8 +609,11 @@ def final_guards(world: World, at_entry: Any) -> list[Guard]:
     for cls, names in world.type_attrs.items():
         found = {k: (None if v is UNSET else v) for k, v in names.items()}
         out.append(Guard(S.const(cls), "TYPE_ATTRS", found))
-    for first, *others in [list(sources) for sources in world.keys.values() if len(sources) > 1]:
-        out.append(Guard(first, "NOT_ALIAS", tuple(others)))
+    for kind, sources in world.keys.items():
+        known = [f for i, f in world.known_functions.items() if i not in world.outside] if kind is FunctionType else ()
+        first, *others = [*sources, *map(S.const, known)]
+        if others:
+            out.append(Guard(first, "NOT_ALIAS", tuple(others)))
     out.append(Guard(S.func(), "GLOBAL_STATE", at_entry))
     return out
 

@@ -28,7 +28,7 @@ from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.subprograms import rehearsed
-from pliant.interpret.tensor_inputs import is_leaf, unheard
+from pliant.interpret.tensor_inputs import held, is_leaf, unheard
 from pliant.interpret.transformed_functions import applied
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_stand, is_wrapped, wrapper_of
@@ -57,11 +57,23 @@ def l_apply(args: tuple, kw: dict) -> Any:
             raise Break("PL0030", f"an autograd.Function whose {name} is no function", clean=True)
         if id(found.__func__) not in vm.world.own_functions:
             guard_function(found.__func__)
+    if args[0] is CROSS_MAP and plain_images(*args[1:], **kw):
+        args = (in_torch.CrossMapLRN2d, *args[1:])
     if vm.world.levels.entered:
         if kw:
             raise Break("PL0030", "an autograd.Function with keywords in a function transform")
         return applied(args[0], args[1:], lambda cls, values: as_node((cls, *values), {}))
     return as_node(args, kw)
+
+
+CROSS_MAP = sys.modules["torch.nn.modules._functions"].CrossMapLRN2d
+
+
+def plain_images(x: Any = None, size: Any = None, *numbers: Any, **others: Any) -> bool:
+    """Whether PyTorch's Python code would take the images for `in_torch.CrossMapLRN2d`, forward and backward."""
+    known = type(x) is TracedTensor and x.pytype in TENSOR_TYPES and not is_stand(x) and x.dtype in (torch.float32, torch.float64)
+    whole = known and type(size) is int and size > 1 and len(x.sizes) == 4 and x.device.type == "cpu" and not others
+    return whole and all([type(n) in (int, float, torch.SymFloat) for n in numbers]) and bool(x.sizes[1] >= 1)
 
 
 def as_node(args: tuple, kw: dict) -> Any:
@@ -366,8 +378,11 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
             raise Break("PL0020", "backward() into a tensor whose class is told of its attributes", clean=True)
         vm.world.known_by_identity(leaf)
         without_hooks(leaf, "backward()")
+        takes_gradients(leaf, "backward()")
         if type(getattr_(leaf, "grad")) not in (types.NoneType, TracedTensor):  # asked before the tape is gone through, and freed
             raise Break("PL0020", "backward() into a gradient that the graph does not take", clean=True)
+    if not leaves:
+        raise Break("PL0020", "backward() that comes to no leaf", clean=True)
     refuse_freed(nodes)
     given: dict[str, Any] = {} if seeds is None else {"grad_outputs": seeds}
     before = len(vm.trace.ops)
@@ -455,6 +470,14 @@ def without_hooks(t: Any, what: str) -> None:
             raise Break("PL0027", f"{what} of a tensor with hooks", clean=True)
 
 
+def takes_gradients(t: Any, what: str) -> None:
+    """Guard that a tensor from outside is none of the views, made without gradients, of what has some: these say that they have gradients,
+    and get none."""
+    base = held(t, "_base") if is_leaf(t) else None
+    if base is not None and base.requires_grad:
+        raise Break("PL0020", f"{what} of a view of what has gradients", clean=True)
+
+
 OF_GRAD = tuple(inspect.signature(torch.autograd.grad).parameters)
 
 
@@ -489,6 +512,7 @@ def l_grad(args: tuple, kw: dict) -> Any:
                 raise Break("PL0020", "autograd.grad() into the history of an input", clean=True)
     for t in outside.values():
         without_hooks(t, "autograd.grad()")
+        takes_gradients(t, "autograd.grad()")
         vm.world.known_by_identity(t)  # were it another one of these, too, it would get the gradients of both
     targets = [t.grad_fn for t in inputs if t.grad_fn is not None]
     targets += [node for n in nodes for node, _ in n.next_functions if any([leaf_of(node) is leaves.get(t.vid, t) for t in inputs])]

@@ -300,6 +300,42 @@ def apply_on_tensors(self: Any, fn: Any, args: Any) -> Any:
     return tuple(new) if type(args) is tuple else type(args)(*new), positions
 
 
+# -- a layer in Python ----------------------------------------------------------------------------------------------------
+class CrossMapLRN2d(torch.autograd.Function):
+    """What `nn.CrossMapLRN2d` applies, which steps through channels, and in its backward part through images."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Any, size: int, alpha: Any = 1e-4, beta: Any = 0.75, k: Any = 1) -> Any:
+        x, n, width = input.contiguous(), input.size(1), int((size - 1) / 2 + 1)
+        squares = torch.pow(x, 2)
+        sums = of_neighbours(squares, width - 1, 2 * width - 1)
+        behind = torch.arange(n, device=x.device).view(1, -1, 1, 1) >= width  # there PyTorch has never taken away the first channel
+        sums = sums + torch.where(behind, squares.narrow(1, 0, 1), 0.0)
+        ctx.size, ctx.alpha, ctx.beta, ctx.scale = size, alpha, beta, sums * (alpha / size) + k
+        output = torch.pow(ctx.scale, -beta) * x
+        ctx.save_for_backward(input, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Any) -> Any:
+        input, output = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            raise RuntimeError("mul(): functions with out=... arguments don't support automatic differentiation, "
+                               "but one of the arguments requires grad.")  # fmt: skip
+        grad, size, factor = grad_output.contiguous(), ctx.size, 2 * ctx.alpha * ctx.beta / ctx.size
+        sums = of_neighbours(grad * output / ctx.scale, int(size - (size - 1) / 2), size)
+        return torch.pow(ctx.scale, -ctx.beta) * grad - input.contiguous() * sums * factor, None, None, None, None
+
+
+def of_neighbours(x: Any, before: int, number: int) -> Any:
+    """For each channel, the sum of `number` of them, of which `before` stand in front of it."""
+    n, padded = x.size(1), torch.constant_pad_nd(x, (0, 0, 0, 0, before, number - 1 - before))
+    sums = padded.narrow(1, 0, n)
+    for i in range(1, number):
+        sums = sums + padded.narrow(1, i, n)
+    return sums
+
+
 # -- higher-order operators that run a function ---------------------------------------------------------------------------
 def itself(model: Any) -> Any:
     """`torch.compile()` as a decorator."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import collections
 import enum
+import functools
+import itertools
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import concrete as specialize
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
+from pliant.guards import source as S
 from pliant.interpret import shadows
 from pliant.interpret.attributes import bound_special, lookup, type_name
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
@@ -32,7 +35,7 @@ from pliant.symbolic import ops
 FunctionType = types.FunctionType
 # CPython's own operators on these never run Python code nor read outside state
 PLAIN_OPERANDS = {int, float, bool, str, bytes, complex, torch.SymInt, torch.SymFloat, torch.SymBool, type(None), range, slice}
-HASHED = {str, int, bool, float, bytes, type(None), types.FunctionType, type}
+HASHED = {str, int, bool, float, bytes, type(None), type}
 QUIET_ITERATORS = {  # type: ignore[var-annotated]
     type(iter(o)) for o in ([], (), "", "\u00e9", b"", range(0), {}, {}.values(), {}.items(), set())
 } | {type(reversed([])), type(reversed({}))}  # fmt: skip
@@ -53,10 +56,12 @@ def hashable(k: Any) -> Any:
                 items = [hashable(x) for x in k]
                 return k if all([x is y for x, y in zip(items, k)]) else t(items) if t in TUPLES else tuple.__new__(t, items)
         return k
+    if t is types.MethodType:  # hashed and compared as what it is made of
+        hashable(k.__func__)
     row = ROWS.get(t)
     if row is not None:
         return row.hashed(k) if row.hashed is not None else k
-    if id(k) in vm.world.outside:
+    if id(k) in vm.world.outside or t is functools.partial:
         vm.world.known_by_identity(k)
     if issubclass(t, weakref.ref) and not by_identity(k()):  # hashed and compared as what it refers to is
         raise Break("PL0007", "a weak reference as a key, to what says itself what equals it", clean=True)
@@ -100,14 +105,29 @@ def compares(k: Any) -> bool:
     return any([type(m) is FunctionType for m in (lookup(t, "__hash__"), lookup(t, "__eq__"))])
 
 
-def note_equality(*values: Any, depth: int = 4) -> None:
-    """C code is about to compare these, or what they hold: what the classes have as `__eq__` is guarded, function or not."""
+def note_equality(*values: Any) -> None:
+    """C code is about to compare these, or what they hold: what the classes have as `__eq__` is guarded, function or not; and which
+    functions are others."""
+    functions: dict[int, Any] = {}
+    note_classes(values, functions, 4)
+    world = vm.world
+    if len(functions) > 1 and not (world.outside.keys().isdisjoint(functions) and world.standing.keys().isdisjoint(functions)):
+        for f, g in itertools.combinations(functions.values(), 2):
+            identical(f, g)
+
+
+def note_classes(values: Iterable[Any], functions: dict[int, Any], depth: int) -> None:
     for v in values:
         t = type(v)
-        if issubclass(t, (list, tuple)) and depth:
-            note_equality(*(list if isinstance(v, list) else tuple).__iter__(v), depth=depth - 1)
+        if t is functools.partial:
+            functions[id(v)] = v
+        elif t is FunctionType or t is types.MethodType and type(v.__func__) is FunctionType:
+            f = v if t is FunctionType else v.__func__
+            functions[id(f)] = f
+        elif issubclass(t, (list, tuple)) and depth:
+            note_classes((list if isinstance(v, list) else tuple).__iter__(v), functions, depth - 1)
         elif issubclass(t, dict) and depth:
-            note_equality(*dict.values(v), depth=depth - 1)
+            note_classes(dict.values(v), functions, depth - 1)
         if t.__flags__ & HEAPTYPE and t not in ROWS:
             lookup(t, "__eq__")
 
@@ -520,6 +540,8 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
         r = compare(operator.eq, a, b)  # the default __ne__ inverts __eq__
         return not truth(r)
     outside = vm.world.outside
+    if fn in EQUALITY and ta is tb and ta in (FunctionType, functools.partial):
+        return identical(a, b) is (fn is operator.eq)
     if fn in EQUALITY and id(a) in outside and id(b) in outside and ta is tb and lookup(ta, "__eq__") is object.__eq__:
         return identical(a, b) is (fn is operator.eq)
     note_equality(a, b)
@@ -575,6 +597,10 @@ def identical(a: Any, b: Any) -> bool:
                 world.guard(sb, "ALIAS", sa)
             return True
         world.guard(sa, "NOT_ALIAS", (sb,), sb)
+    elif type(a) is type(b) is FunctionType and a.__code__ is b.__code__:  # of another code it is another one, which is guarded
+        for source, other in ((sa, b), (sb, a)):
+            if source is not None and id(other) in world.known_functions:
+                world.guard(source, "NOT_ALIAS", (S.const(other),), other)
     return False
 
 

@@ -10,6 +10,7 @@ import torch
 
 from pliant import native
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.operands import views_without
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of, to_sym
@@ -96,6 +97,13 @@ def check_rebased(trace: Any, n: int) -> None:
             own.update([t.storage_id for t in op.outs])
     if any([t.requires_grad and t.storage_id in own for op in trace.ops[n:] for t in written(op)]):
         raise Break("PL0012", "a write with gradients to what was detached, to a view of a leaf, or to memory that inputs share")
+
+
+def check_views(trace: Any, n: int) -> None:
+    """Break the graph where the operations from number `n` on make a view, without gradients, of what has some. An earlier capture of this
+    code has shown such a leaf, or what has gradients from nothing else."""
+    if views_without(trace.ops[n:]):
+        raise Break("PL0012", "a view that is made without gradients is a leaf, whose gradients the program may want")
 
 
 def unheard(real: Any, name: str) -> Any:

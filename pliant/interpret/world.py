@@ -82,6 +82,8 @@ class World:
         self.specialized: dict[str, Any] = {}
         self.keep: list = []
         self.function_sources: dict[int, Source] = {}  # functions known by their code only
+        self.partials: dict[int, tuple[Any, Source]] = {}  # by the number of a partial from outside: what stands for it, and its source
+        self.known_functions: dict[int, Any] = {}  # functions that are guarded themselves
         self.fresh_globals: set[int] = set()  # namespaces made in the capture
         self.n_symbols = 0
         self.counts: list[TracedTensor] = []  # inputs of which the guards read the number
@@ -189,7 +191,7 @@ class World:
 
     def known_by_identity(self, o: Any) -> None:
         """`o` became a key, or was looked up as one: an outside object that was another one then has to be another one."""
-        source = o.source if type(o) is TracedTensor else self.sources.get(id(o))
+        source = o.source if type(o) is TracedTensor else self.source_of(o)
         if source is not None:
             self.unusual()
             self.keys.setdefault(o.pytype if type(o) is TracedTensor else type(o), {})[source] = None

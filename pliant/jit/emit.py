@@ -29,6 +29,7 @@ import torch
 
 from pliant import native
 from pliant.bytecode.assemble import line_at, on_line
+from pliant.bytecode.natural_loops import loops
 from pliant.codegen.effects import cannot_repeat
 from pliant.codegen.failures import failed
 from pliant.graph import wrapped
@@ -382,9 +383,14 @@ class Emitter:
         return self.builder.ref(obj)
 
     # -- exits ----------------------------------------------------------------------------------------------------------
-    def own_loops(self, depth: int) -> tuple[int, ...]:
-        """Region loops that frame number `depth` (0: the compiled one) is in."""
-        return self.start.loops if depth == 0 and self.start is not None else ()
+    def own_loops(self, depth: int, header: int | None = None) -> tuple[int, ...]:
+        """Region loops that frame number `depth` (0: the compiled one) is in; at the header of a loop, none of those inside of it: they
+        have been left, and would be other loops with every round."""
+        within = self.start.loops if depth == 0 and self.start is not None else ()
+        if header is None or not within or within == (header,):
+            return within
+        last = loops(self.start.code).get(header, header)  # type: ignore[union-attr]
+        return tuple([h for h in within if not header < h <= last])
 
     def plan(self, frame: FrameState, depth: int, offset: int | None = None, stack: list | None = None) -> tuple[str, str]:
         """The call that goes on with `frame`: `_resume_at_…((state…))`, as (function, arguments)."""
@@ -418,7 +424,7 @@ class Emitter:
 
     def header(self, frame: FrameState, depth: int, offset: int) -> bool | None:
         """Whether a region loop begins, or goes round, at this header of a loop. None: it is one further out."""
-        own = self.own_loops(depth)
+        own = self.own_loops(depth, offset)
         if offset in own:
             return True if offset == own[-1] else None
         history = self.capture.world.history
@@ -429,7 +435,7 @@ class Emitter:
         b = self.builder
         context = self.context
         loop, items = region_loops.loop_of(
-            frame, self.own_loops(0), context.cache, context.miss, instruction_index(frame.code), context.below
+            frame, self.own_loops(0, frame.offset), context.cache, context.miss, instruction_index(frame.code), context.below
         )
         return f"{b.constant(region_loops.LoopState)}({b.constant(loop, f'loop_{loop.header}')}, {self.state(items)})"
 
@@ -483,6 +489,9 @@ class BreakWriter:
     def write(self) -> None:
         depth = len(self.frames) - 1
         innermost, action = self.frames[depth], self.exit.action
+        if action[0] == "loop" and action[1] in self.emitter.own_loops(depth, action[1]):  # a driver further out has begun it
+            self.out.append(f"return {self.emitter.loop_back(at_offset(innermost, action[1]))}")
+            return
         if action[0] == "loop":  # the driver runs the rest of this frame, so only the frames outside of it are resumed here
             call = self.loop(innermost, depth, action[1])
             if depth == 0:
@@ -560,7 +569,7 @@ class BreakWriter:
         if place.kind == RETURN:
             return self.b.ref(place.value)
         if place.kind == HEADER:
-            own = emitter.own_loops(depth)
+            own = emitter.own_loops(depth, place.frame.offset)
             return emitter.loop_back(place.frame) if place.frame.offset in own else self.loop(place.frame, depth, place.frame.offset)
         return self.call(depth - 1, *emitter.plan(place.frame, depth))
 
@@ -605,7 +614,7 @@ class BreakWriter:
         return self.b.constant(hop, f"frame_{code.co_name}")
 
     def loop(self, frame: FrameState, depth: int, header: int) -> str:
-        within = (*self.emitter.own_loops(depth), header)
+        within = (*self.emitter.own_loops(depth, header), header)
         context = self.emitter.context
         frame = at_offset(frame, header)
         loop, items = region_loops.loop_of(frame, within, context.cache, context.miss, instruction_index(frame.code), context.below)

@@ -16,12 +16,14 @@ from torch._dispatch.python import enable_python_dispatcher
 
 from pliant.graph import layout
 from pliant.graph.leaving import WAYS, exit_of
+from pliant.graph.operands import views_without
 from pliant.graph.record import Op
 from pliant.graph.trace import engine_gradients, rebased
 from pliant.graph.traced import (
     DATA,
     LAYOUTS,
     LEAF,
+    LEAF_VIEWS,
     NO_DERIVATIVE,
     PYTHON_BACKWARD,
     REBASED,
@@ -140,8 +142,10 @@ class Plan:
         without = [op for op in self.program if not any(t.requires_grad for t in liveness.op_inputs(op))]
         made = {t.vid for op in without for t in liveness.op_outputs(op) if t.requires_grad} - self.slot_vids | self.trace.own_leaves
         shown = made and [t for t in liveness.tensors_of(self.outputs) if t.requires_grad and t.vid in made - self.unseen and t.is_leaf]
-        if shown or not self.freed and (self.differentiable and not self.wanted or made and not self.from_inputs()):
-            raise Reconsider(self.name, "an output has gradients that do not come from any input", LEAF)
+        views = views_without(self.program)
+        if shown or not self.freed and (self.differentiable and not self.wanted or (made or views) and not self.from_inputs()):
+            word = LEAF_VIEWS if views and not made else LEAF
+            raise Reconsider(self.name, "an output has gradients that do not come from any input", word)
 
     def from_inputs(self) -> bool:
         """Whether the node of every head has edges: its history begins at an input, among others, or all are one node, which has all."""
@@ -233,11 +237,11 @@ class Plan:
             if trace.wrapping and not isinstance(e, Reconsider):  # code of a class that is taken apart, maybe: eager says what it says
                 raise Reconsider(self.name, str(e), WRAPPED) from e
             said = found[found.lastindex].replace(".", "::") if found is not None else None
+            if said is None and (refusal := of_the_program(e)) is not None:
+                raise Reconsider(self.name, str(e), refusal) from e
             name = self.operator_named(said, start) if said is not None else self.forward_of(trace.failed_node, start)
             if name is None and isinstance(e, RuntimeError):
                 raise NoBackward(e) from e
-            if name is None and (refusal := of_the_program(e)) is not None:
-                raise Reconsider(self.name, str(e), refusal) from e
             if name is None:
                 raise
             raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from pliant.graph.operands import node_of, views_without
 from pliant.graph.originals import ORIGINAL, new_leaf, new_leaf_of_data, new_parameter
-from pliant.graph.traced import LEAF, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import LEAF, LEAF_VIEWS, Reconsider, TracedTensor
 from pliant.lower import liveness
 from pliant.lower.views import DETACH
 
@@ -76,7 +77,8 @@ def refuse(trace: Any, t: TracedTensor) -> None:
         hooks = ORIGINAL._backward_hooks.__get__(t) or ORIGINAL._post_accumulate_grad_hooks.__get__(t)
     plain = t.pytype in MAKERS and t.vid in trace.own_leaves and t.requires_grad and t.constant is None
     if not plain or hooks or t.storage_id in trace.of_inference:
-        raise Reconsider("a leaf", "a leaf that is made here, and not by plain means, outlives the graph", LEAF)
+        word = LEAF_VIEWS if t.vid in views_without(trace.ops) else LEAF
+        raise Reconsider("a leaf", "a leaf that is made here, and not by plain means, outlives the graph", word)
 
 
 MAKERS: dict[type, Callable[[torch.Tensor], torch.Tensor]] = {torch.Tensor: new_leaf, torch.nn.Parameter: new_parameter}
@@ -103,13 +105,6 @@ def growing(trace: Any, outputs: list[Any]) -> Callable[[TracedTensor, Any], boo
         return reads(t, op) and any([u.requires_grad and node_of(u) in seen for u in liveness.op_outputs(op)])
 
     return grows
-
-
-def node_of(t: TracedTensor) -> Any:
-    try:
-        return t.grad_fn
-    except (Untraceable, RuntimeError):  # a view whose memory was written since: autograd would make its history anew
-        return None
 
 
 def reached(section: Any, freed: Set[Any], crossing: dict[int, TracedTensor]) -> bool:

@@ -28,9 +28,9 @@ class Case:
     def run(self) -> Report:
         return (check_world if self.world else check)(self.fn, *self.arg_sets, **self.options)
 
-    def run_through(self, backend: Any) -> Report:
-        """The same with another backend, which may capture and break differently."""
-        given = {k: v for k, v in self.options.items() if k not in ("captures", "breaks", "entries", "lines")}
+    def run_through(self, backend: Any, **more: Any) -> Report:
+        """The same with another backend, which may capture and break differently. `more`: other options than the program's."""
+        given = {k: v for k, v in self.options.items() if k not in ("captures", "breaks", "entries", "lines")} | more
         given["options"] = {**given.get("options", {}), "backend": backend}
         return (check_world if self.world else check)(self.fn, *self.arg_sets, **given, lines=False)
 

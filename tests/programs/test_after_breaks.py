@@ -346,3 +346,71 @@ def put_and_taken(x, table, broken):
 @pytest.mark.parametrize("broken", [True, False])
 def test_a_dict_that_has_its_size_again(broken):
     check(put_and_taken, *[(torch.ones(n), {"a": torch.ones(n), "b": torch.zeros(n), "d": torch.ones(2)}, broken) for n in (2, 3, 4)])
+
+
+# -- loops that leave a loop --------------------------------------------------------------------------------------------------
+def steps_and_places(y, t):
+    """A loop whose rounds have a loop on data: its end is on the way to the next round of the outer one."""
+    out, j = torch.empty(len(t), *y.shape), 1
+    out[0] = y
+    for t0, t1 in zip(t[:-1], t[1:]):
+        y = y + (t1 - t0) * y.sin()
+        while j < len(t) and t1 >= t[j]:
+            out[j] = y
+            j += 1
+    return out
+
+
+def three_deep(x, n):
+    total = x * 0
+    for i in range(n):
+        while total.sum() < i:
+            total = total + 1
+            for k in range(n):
+                if x.sum() * k > 100:
+                    break
+                total = total + 0.5
+            else:
+                total = total + x.abs().sum()
+        try:
+            pliant.graph_break()
+        finally:
+            total = total + 1
+    return total
+
+
+def searched(x, n):
+    found = []
+    for i in range(n):
+        j = 0
+        while True:
+            j += 1
+            if (x[i % x.shape[0]] * j).sum() > i:
+                found.append(j)
+                break
+            if j > 4:
+                continue_at = i
+                break
+        else:
+            continue_at = -1
+        found.append(x.sum() + j)
+    return found, continue_at if j > 4 else None
+
+
+@pytest.mark.parametrize("rounds", [5, 20])
+def test_captures_do_not_grow_with_the_rounds(rounds):
+    """Behind the end of an inner loop the frame was taken to be in it still, and each round of the outer loop was captured anew."""
+    arg_sets = [(torch.randn(3 + i % 2, 2), torch.linspace(0, 1, rounds + i % 3)) for i in range(8)]
+    report = check(steps_and_places, *arg_sets)
+    assert report.captures <= 12 and report.history[-1]["captures"] == report.history[3]["captures"]
+
+
+@pytest.mark.parametrize("rounds", [3, 12])
+@pytest.mark.parametrize("fn", [three_deep, searched], ids=lambda fn: fn.__name__)
+def test_loops_in_loops(fn, rounds):
+    check(fn, *[(torch.ones(2 + i % 2, 3) * (i - 1), rounds + i % 3) for i in range(6)])
+
+
+def test_many_rounds_do_not_go_deeper():
+    y, t = torch.ones(2, 2), torch.linspace(0, 1, 1500)
+    torch.testing.assert_close(pliant.compile(steps_and_places)(y, t), steps_and_places(y, t))

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 import pliant
 from pliant.jit import region
+from tests.helpers import check
 
 NUMBERS = range(2, 12)
 X = torch.randn(2, 8, 8)
@@ -217,3 +218,84 @@ def test_a_free_variable_that_is_not_bound_is_guarded():
                 seen.append(fn(x))
             sides.append([v.tolist() if isinstance(v, torch.Tensor) else v for v in seen])
         assert sides[0] == sides[1]
+
+
+# -- which function it is ------------------------------------------------------------------------------------------------------
+def scaling(k):
+    def f(x):
+        return x * k
+
+    return f
+
+
+ONE, TWO = scaling(1), scaling(2)
+NAMED = {ONE: 1, TWO: 2}
+
+
+def behind_a_break(x, f, g):
+    pliant.graph_break()
+    return x + (f is g) + 2 * (f == g) + 4 * (f is ONE) + 8 * (f != TWO)
+
+
+def without_first(x, f, g):
+    known = [f, g]
+    if ONE in known:
+        known.remove(ONE)
+    return x * len(known)
+
+
+WHICH = {
+    "identity": lambda x, f, g: x + 1 if f is g else x - 1,
+    "equality": lambda x, f, g: x + 1 if f == g else x - 1,
+    "beside_named": lambda x, f, g: x + (f is ONE) * 2 + (g is TWO) * 3 + (f is not g),
+    "behind_a_break": behind_a_break,
+    "in_tuples": lambda x, f, g: x + 1 if (f, 1) == (g, 1) else x - 1,
+    "in_a_list": lambda x, f, g: x * (f in [g, ONE]) + [ONE, g, f].index(f) + [ONE, g, f].count(f),
+    "as_keys": lambda x, f, g: x + {f: 1, g: 2}[f] + len({f, g, ONE}),
+    "keys_of_others": lambda x, f, g: x + NAMED.get(f, 7) + (g in NAMED),
+    "removed": without_first,
+    "held": lambda x, f, g: x + 1 if functools.partial(f).func is functools.partial(g).func else x - 1,
+}
+PAIRS = [(ONE, ONE), (ONE, TWO), (TWO, TWO), (TWO, ONE)]
+
+
+@pytest.mark.parametrize("name", WHICH)
+def test_functions_of_one_code_are_told_apart(name):
+    """Of a function that is another one in each call its code is guarded; and which one it is, where the program asks."""
+    program, x = WHICH[name], torch.ones(3)
+    for order in ((0, 1, 2, 3), (1, 3, 0, 2)):
+        compiled = pliant.compile(program)
+        for f, g in [(scaling(3), scaling(3)), *[PAIRS[i] for i in order]] * 2:
+            assert torch.equal(compiled(x, f, g), program(x, f, g)), (f is g, f is ONE)
+        pliant.reset()
+
+
+SELF = types.SimpleNamespace()
+PARTIALS = {ONE: functools.partial(ONE, 2), TWO: functools.partial(TWO, 2)}
+HOLDERS = {"method": lambda f: types.MethodType(f, SELF), "partial": PARTIALS.__getitem__}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+@pytest.mark.parametrize("name", ["equality", "in_a_list_of_one", "as_a_key"])
+def test_what_holds_such_functions(name, holder):
+    programs = {
+        "equality": lambda x, f, g: x + 1 if f == g else x - 1,
+        "in_a_list_of_one": lambda x, f, g: x + 1 if f in [g] else x - 1,
+        "as_a_key": lambda x, f, g: x + 1 if f in {g: 1} else x - 1,
+    }
+    program, hold, x = programs[name], HOLDERS[holder], torch.ones(3)
+    for order in ((0, 1, 2, 3), (1, 3, 0, 2)):
+        compiled = pliant.compile(program)
+        for f, g in [PAIRS[i] for i in order] * 2:
+            assert torch.equal(compiled(x, hold(f), hold(g)), program(x, hold(f), hold(g)))
+        pliant.reset()
+
+
+def test_functions_compared_behind_a_break():
+    """They were read by C code, which broke the graph at each comparison."""
+
+    def program(x, how):
+        pliant.graph_break()
+        return x + 1 if how == ONE else x - 1 if how == behind_a_break else x * 2
+
+    check(program, *[(torch.ones(n), f) for n, f in ((3, ONE), (4, TWO), (5, behind_a_break), (3, TWO))], breaks=1)

@@ -294,3 +294,55 @@ def test_an_input_that_was_written_since():
         (g,) = torch.autograd.grad(out.sum(), x, create_graph=True)
         answers.append((g.detach(), *torch.autograd.grad(g.sum(), x)))
     torch.testing.assert_close(*answers)
+
+
+class Resized(torch.autograd.Function):
+    """Its result is that of a write, and its backward part works on memory of its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clone().mul_(2)
+
+    @staticmethod
+    def backward(ctx, g):
+        out = g.new()
+        out.resize_as_(g)
+        return torch.mul(g, 2, out=out)
+
+
+def test_a_backward_part_that_resizes_breaks_the_graph():
+    """This was an internal error: the write of the forward part was taken for what has no derivative."""
+    compiled = pliant.compile(lambda x: Resized.apply(x) * x)
+    for n in (3, 5):
+        x = torch.arange(float(n), requires_grad=True)
+        compiled(x).sum().backward()
+        assert torch.equal(x.grad, 4 * x.detach())
+
+
+def test_an_operator_without_a_derivative_that_python_code_stands_in_for():
+    """The graph breaks there, and `backward()` says so; this was an internal error."""
+    compiled = pliant.compile(lambda x: torch.native_channel_shuffle(x * 2, 2).sin())
+    for n in (3, 5):
+        x = torch.ones(n, 4, 2, 2, requires_grad=True)
+        out = compiled(x)
+        assert torch.allclose(out, (x * 2).sin())
+        with pytest.raises(RuntimeError, match="native_channel_shuffle is not implemented"):
+            out.sum().backward()
+
+
+def test_shuffled_channels():
+    compiled = pliant.compile(lambda x: torch.channel_shuffle(x.sin(), 2).pow(2), fullgraph=True)
+    for n in (4, 6):
+        x = torch.randn(2, n, 2, 3, requires_grad=True)
+        (g,) = torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
+        g.sum().backward()
+        assert torch.allclose(x.grad, 2 * torch.cos(2 * x), atol=1e-6)
+
+
+def test_normalization_over_channels_is_differentiated_once():
+    """PyTorch refuses `create_graph=True` there; a region refuses who differentiates the gradients."""
+    x = torch.ones(2, 3, 4, 4, requires_grad=True)
+    (g,) = torch.autograd.grad(pliant.compile(torch.nn.CrossMapLRN2d(3))(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="can be differentiated once"):
+        g.sum().backward()

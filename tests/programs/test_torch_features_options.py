@@ -221,6 +221,11 @@ IMAGE = {
     "folded": lambda x: F.fold(F.unfold(x, (2, 3), padding=1, stride=2), (6, 5), (2, 3), padding=1, stride=2),
     "unfolded_dilated": lambda x: F.unfold(x, 2, dilation=2),
     "shuffled": lambda x: (F.pixel_shuffle(x.repeat(1, 2, 1, 1), 2), F.pixel_unshuffle(x[:, :, :, :4], 2), F.channel_shuffle(x, 2)),
+    "shuffled_natively": lambda x: torch.native_channel_shuffle(x.detach(), 2) * x,
+    "shuffled_volumes": lambda x: (
+        torch.channel_shuffle(x[..., None].repeat(1, 3, 1, 1, 2).to(memory_format=torch.channels_last_3d), 3),
+        torch.channel_shuffle(x[..., 0].repeat(1, 2, 1), 2),
+    ),
     **{
         f"padded_{mode}": lambda x, mode=mode: F.pad(x, (1, 2, 2, 1), mode=mode)
         for mode in ("reflect", "replicate", "circular", "constant")

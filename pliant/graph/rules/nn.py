@@ -271,10 +271,15 @@ def pixel_shuffle(trace: Any, x: TracedTensor, by: int) -> Any:
 
 
 @rule("channel_shuffle", "native_channel_shuffle")
-def channel_shuffle(trace: Any, x: TracedTensor, groups: int) -> Any:
-    if type(groups) is not int or groups < 1 or not keeps_channels_last(trace, x) or not require_equal(trace, x.sizes[1] % groups, 0):
+def channel_shuffle(trace: Any, x: TracedTensor, groups: Any) -> Any:
+    """A new tensor in the memory format that the argument suggests. (PyTorch's shape function asks for numbers, or reshapes.)"""
+    n = len(x.sizes)
+    if x.device.type != "cpu" or n < 3 or any([type(s) is int and s < 1 for s in (*x.sizes, groups)]):
         return NotImplemented
-    return strided(trace, x.sizes, channels_last_strides(x.sizes), x.dtype, x.device)
+    if not bool(groups >= 1) or not require_equal(trace, x.sizes[1] % groups, 0):
+        return NotImplemented
+    last = n in (4, 5) and suggests_channels_last(trace, x)
+    return strided(trace, x.sizes, channels_last_strides(x.sizes), x.dtype, x.device) if last else new(trace, x.sizes, x.dtype, x.device)
 
 
 @rule("log_sigmoid_forward")

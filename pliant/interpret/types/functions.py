@@ -36,16 +36,16 @@ def is_namespace(t: type) -> bool:
 
 def locate_function(world: World, v: Any, source: Source) -> Any:
     anew = (source.root.op == "local" and source.root.arg[1] == "state") or (world.history is not None and world.history.is_dynamic(source))
-    if anew and not policy.stands_alone(v):
+    if anew and not policy.stands_alone(v) and id(v) not in world.known_functions:
         # made anew for each call: its code, defaults and globals count, not its identity
         for mark in policy.TORCH_MARKS:
             world.guard(source.dict(), "DICT_CONTAINS", (mark, mark in v.__dict__), mark)
         guard_made_anew(world, v, source)
         world.guard(source.attr("__globals__"), "ID_MATCH", v.__globals__)
-        if id(v) not in world.function_sources:
-            world.function_sources[id(v)] = source
-            world.adopt(v, source)
-        return v
+        world.function_sources.setdefault(id(v), source)
+        return world.adopt(v, source)
+    world.pin(v)  # it may be known by its code alone elsewhere
+    world.known_functions[id(v)] = v
     world.guard(source, "ID_MATCH", v)
     return v
 
@@ -115,6 +115,10 @@ def bound_descriptor(m: Any) -> Any:
 
 
 def locate_partial(world: World, v: Any, source: Source) -> Any:
+    known = world.partials.get(id(v))
+    if known is not None:  # to C code it is one object, too
+        world.guard(source, "ALIAS", known[1])
+        return known[0]
     world.guard(source, "TYPE_MATCH", functools.partial)
     f = world.locate(v.func, source.attr("func"))
     args = world.locate(v.args, source.attr("args"))
@@ -125,6 +129,7 @@ def locate_partial(world: World, v: Any, source: Source) -> Any:
         d = source.dict()
         world.guard(d, "DICT_KEYS", list(v.__dict__))
         r.__dict__.update({k: world.locate(x, d.key(k)) for k, x in v.__dict__.items()})
+    world.partials[id(v)] = r, source
     return world.stands_for(r, v, source)
 
 

@@ -11,7 +11,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from pliant.graph.dispatch import all_same
 from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.symnode import concrete
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import LEAF_VIEWS, TracedTensor
 from pliant.guards import source as S
 from pliant.guards import views
 from pliant.interpret import (
@@ -369,8 +369,10 @@ def getattr_(t: Any, name: str) -> Any:
         return MethodType(torch.Tensor.__repr__, t) if t.pytype is torch.Tensor else getattr_(t, "__repr__")
     if real is not None and type(raw) is types.GetSetDescriptorType and name not in TOLD:
         return world.locate(getattr(real, name), t.source.attr(name))
-    before = vm.trace.next_vid
+    before, n = vm.trace.next_vid, len(vm.trace.ops)
     found = getattr(t, name)
+    if LEAF_VIEWS in vm.refused:
+        tensor_inputs.check_views(vm.trace, n)
     return found if t.pytype in TENSOR_TYPES else tensor_subclasses.of_attribute(found, t.pytype, before)
 
 

@@ -190,6 +190,8 @@ class World:
     def known_by_identity(self, o: Any) -> None:
         """`o` became a key, or was looked up as one: an outside object that was another one then has to be another one."""
         source = o.source if type(o) is TracedTensor else self.sources.get(id(o))
+        if source is None and id(o) in self.standing:
+            source = self.standing[id(o)][2]
         if source is not None:
             self.unusual()
             self.keys.setdefault(o.pytype if type(o) is TracedTensor else type(o), {})[source] = None

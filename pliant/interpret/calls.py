@@ -572,12 +572,13 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
             return row.method(args[0], fn.__name__, args[1:], kwargs)
         if owner is dict and args and isinstance(args[0], OrderedDict) and fn.__name__ in policy.python.CHANGING:
             raise Break("PL0006", f"dict.{fn.__name__} of an OrderedDict, which keeps an order of its own", clean=True)
-        if args and (id(args[0]) in world.by_copy or id(args[0]) in world.outside or (type(args[0]), fn.__name__) in METHOD_LOOKASIDES):
+        known = args and (id(args[0]) in world.by_copy or id(args[0]) in world.outside)
+        if known or args and (owner is object and id(args[0]) in world.standing or (type(args[0]), fn.__name__) in METHOD_LOOKASIDES):
             bound = fn.__get__(args[0], type(args[0]))
             return call(bound, args[1:], kwargs)
         return apply_kind(policy.method_policy(owner, fn.__name__, outside=False), fn, args, kwargs)
     if t is functools.partial:
-        k = dict(fn.keywords)
+        k = dict(vm.getattr(fn, "keywords") if id(fn) in world.standing else fn.keywords)  # the program may have written to them
         k.update(kwargs)
         return call(fn.func, (*fn.args, *args), k)
     if t is functools._lru_cache_wrapper:
@@ -689,11 +690,32 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
     h = vm.world.by_copy.get(id(o))
     if h is not None:
         return shadow_method(h, o, fn, name, args, kwargs)
+    if fn.__objclass__ is object and name in BY_IDENTITY and not kwargs:
+        said = by_identity(o, name, args)
+        if said is not UNSET:
+            return said
     if id(o) in vm.world.outside and has_c_state(type(o)):  # type: ignore[arg-type]
         raise Break("PL0007", f"{name}() of a {type(o).__module__}.{type(o).__qualname__} made outside", clean=True)
     if id(o) in vm.world.outside and name not in ("__init__", "__hash__", "__eq__", "__ne__", "__repr__", "__str__"):
         return apply_kind(policy.method_policy(type(o), name, outside=True), fn, args, kwargs)
     return native(fn, args, kwargs)
+
+
+BY_IDENTITY = {"__eq__": 1, "__ne__": 1, "__hash__": 0}
+"""What `object` answers by identity, and how many arguments it takes."""
+
+
+def by_identity(o: Any, name: str, args: tuple) -> Any:
+    """The slots of `object`, called by their name, of what stands for something of the outside or is of it; UNSET if `o` is neither."""
+    world = vm.world
+    if len(args) != BY_IDENTITY[name] or id(o) not in world.outside and id(o) not in world.standing:
+        return UNSET
+    asked = "__hash__" if name == "__hash__" else "__eq__"  # (`__ne__` inverts what that one says)
+    if name != "__eq__" and lookup(type(o), asked) is not vars(object)[asked]:
+        return UNSET
+    if name == "__hash__":
+        return call(hash, (o,), {})
+    return name == "__eq__" if vm.same_object(o, args[0]) else NotImplemented
 
 
 def undecorated(init: Any) -> Any:

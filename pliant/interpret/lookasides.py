@@ -224,9 +224,17 @@ def l_hash(args: tuple, kw: dict) -> int:
         return as_hash(interp(m, (o,), {}))
     if m is object.__hash__ or type(o) in (tuple, frozenset):
         lasts(o)
-    if m is object.__hash__ and id(o) in vm.world.standing:
-        o = vm.world.standing[id(o)][1]
-    return native(hash, (o,), {})
+    return native(hash, (stood_for_as_key(o),), {})
+
+
+def stood_for_as_key(o: Any) -> Any:
+    """`o`, or what of the outside it stands for if its hash is of its identity; so of what a tuple or frozenset holds."""
+    if type(o) is tuple or type(o) is frozenset:
+        found = [stood_for_as_key(x) for x in o]
+        return o if all(map(operator.is_, found, o)) else type(o)(found)
+    if id(o) in vm.world.standing and lookup(type(o), "__hash__") is object.__hash__:
+        return vm.world.standing[id(o)][1]
+    return o
 
 
 def as_hash(r: Any) -> Any:

@@ -61,7 +61,7 @@ def hashable(k: Any) -> Any:
     row = ROWS.get(t)
     if row is not None:
         return row.hashed(k) if row.hashed is not None else k
-    if id(k) in vm.world.outside or t is functools.partial:
+    if id(k) in vm.world.outside or id(k) in vm.world.standing and lookup(t, "__hash__") in BY_IDENTITY:
         vm.world.known_by_identity(k)
     if issubclass(t, weakref.ref) and not by_identity(k()):  # hashed and compared as what it refers to is
         raise Break("PL0007", "a weak reference as a key, to what says itself what equals it", clean=True)
@@ -88,6 +88,10 @@ def outside_key(k: Any) -> Any:
         return row.outside_key(k)
     if type(k) is weakref.ref and type(k()) is TracedTensor:
         raise Break("PL0007", "a weak reference to a tensor as the key of a dict", clean=True)
+    if id(k) in vm.world.standing and lookup(type(k), "__hash__") in BY_IDENTITY:  # it is a key itself
+        _, real, source = vm.world.standing[id(k)]
+        vm.world.guard(source, "ID_MATCH", real)
+        return real
     if id(k) not in vm.world.by_copy:
         vm.world.pin(k)  # another object may be another key
     return hashable(k)
@@ -107,7 +111,7 @@ def compares(k: Any) -> bool:
 
 def note_equality(*values: Any) -> None:
     """C code is about to compare these, or what they hold: what the classes have as `__eq__` is guarded, function or not; and which
-    functions are others."""
+    functions, and others that are compared by identity, are others."""
     functions: dict[int, Any] = {}
     note_classes(values, functions, 4)
     world = vm.world
@@ -128,7 +132,9 @@ def note_classes(values: Iterable[Any], functions: dict[int, Any], depth: int) -
             note_classes((list if isinstance(v, list) else tuple).__iter__(v), functions, depth - 1)
         elif issubclass(t, dict) and depth:
             note_classes(dict.values(v), functions, depth - 1)
-        if t.__flags__ & HEAPTYPE and t not in ROWS:
+        if t not in ROWS and of_outside(v) and lookup(t, "__eq__") is object.__eq__:
+            vm.world.known_by_identity(v)  # whether two of them are one object is what C will see
+        elif t.__flags__ & HEAPTYPE and t not in ROWS:
             lookup(t, "__eq__")
 
 
@@ -539,10 +545,9 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
     if fn is operator.ne and any(type(lookup(t, "__eq__")) is FunctionType for t in (ta, tb)):
         r = compare(operator.eq, a, b)  # the default __ne__ inverts __eq__
         return not truth(r)
-    outside = vm.world.outside
     if fn in EQUALITY and ta is tb and ta in (FunctionType, functools.partial):
         return identical(a, b) is (fn is operator.eq)
-    if fn in EQUALITY and id(a) in outside and id(b) in outside and ta is tb and lookup(ta, "__eq__") is object.__eq__:
+    if fn in EQUALITY and ta is tb and of_outside(a) and of_outside(b) and lookup(ta, "__eq__") is object.__eq__:
         return identical(a, b) is (fn is operator.eq)
     note_equality(a, b)
     return native(fn, (a, b), {})
@@ -575,6 +580,11 @@ def stood_for(a: Any) -> Any:
     if type(a) is Opaque:
         return a.value
     return vm.world.standing[id(a)][1] if id(a) in vm.world.standing else UNSET
+
+
+def of_outside(a: Any) -> bool:
+    """Whether `a` is from outside, or stands for what is."""
+    return id(a) in vm.world.outside or id(a) in vm.world.standing
 
 
 def identical(a: Any, b: Any) -> bool:

@@ -82,7 +82,6 @@ class World:
         self.specialized: dict[str, Any] = {}
         self.keep: list = []
         self.function_sources: dict[int, Source] = {}  # functions known by their code only
-        self.partials: dict[int, tuple[Any, Source]] = {}  # by the number of a partial from outside: what stands for it, and its source
         self.known_functions: dict[int, Any] = {}  # functions that are guarded themselves
         self.fresh_globals: set[int] = set()  # namespaces made in the capture
         self.n_symbols = 0

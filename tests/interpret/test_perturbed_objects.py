@@ -707,3 +707,65 @@ def test_names_of_classes_and_properties_of_classes(monkeypatch, fn):
         Telling.__name__ = "Telling"
     monkeypatch.setitem(COUNTED, "n", 2)
     assert run(t(3))[:-1] == fn(t(3))[:-1]
+
+
+# -- identity that C code sees, and that of partials ---------------------------------------------------------------------------
+class Plain:
+    """Equal to itself alone."""
+
+
+KEPT: dict = {}
+BY_IDENTITY = [
+    lambda x: (x + 1, KEPT["a"] == KEPT["b"], KEPT["a"] != KEPT["b"], KEPT["a"] is KEPT["b"]),
+    lambda x: (x + 1, KEPT["a"].__eq__(KEPT["b"]), KEPT["a"].__ne__(KEPT["b"]), object.__eq__(KEPT["a"], KEPT["b"])),
+    lambda x: (x + 1, (KEPT["a"],) == (KEPT["b"],), [1, [KEPT["a"]]] == [1, [KEPT["b"]]]),
+    lambda x: (x + 1, {"k": KEPT["a"]} == {"k": KEPT["b"]}),
+    lambda x: (x + 1, KEPT["a"] in [3, KEPT["b"]], KEPT["a"] in (KEPT["b"],)),
+    lambda x: (x + 1, [KEPT["a"]].count(KEPT["b"]), (KEPT["a"],).count(KEPT["b"])),
+    lambda x: (x + 1, len({KEPT["a"], KEPT["b"]}), {(KEPT["a"],)} == {(KEPT["b"],)}),
+    lambda x: (x + 1, KEPT["b"].__hash__(), hash(KEPT["b"]), hash((KEPT["b"],)), object.__hash__(KEPT["b"])),
+    lambda x: (x + 1, KEPT["held"].get(KEPT["b"]), KEPT["b"] in KEPT["held"]),
+]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the same first", "others first"])
+@pytest.mark.parametrize("make", [Plain, lambda: functools.partial(print)], ids=["objects", "partials"])
+@pytest.mark.parametrize("program", BY_IDENTITY)
+def test_objects_compared_by_identity(program, make, first):
+    a, other = make(), make()
+    run, x = compiled(program), torch.ones(3)
+    for same in (first, not first, first, not first):
+        KEPT.update(a=a, b=a if same else other, held={a: 5})
+        assert run(x)[1:] == program(x)[1:]
+
+
+def test_partials_held_by_a_class():
+    class Scaled:
+        def times(self, x):
+            return x * 2
+
+    held = Scaled()
+
+    def program(x):
+        return x + 1, held.times.__eq__(held.times), held.times == held.times, held.times.__hash__() == hash(held.times)
+
+    run, x, own = compiled(program), torch.ones(3), Scaled.times
+    for times in (own, functools.partial(own, held), staticmethod(functools.partial(own, held)), own):
+        Scaled.times = times
+        assert run(x)[1:] == program(x)[1:]
+
+
+def test_keywords_of_a_partial_that_are_written_to():
+    held = {"f": functools.partial(lambda x, by: x * by, by=1)}
+
+    def program(x):
+        f = held["f"]
+        before = f(x)
+        f.keywords["by"] = 3
+        after = held["f"](x)
+        f.keywords["by"] = 1
+        return before, after, f is held["f"], held["f"](x)
+
+    run, x = compiled(program), torch.ones(3)
+    for _ in range(3):
+        assert str(run(x)) == str(program(x))

@@ -791,3 +791,40 @@ def test_views_in_inference_mode_keep_that_they_require_gradients(fn):
         with torch.inference_mode():
             got, want = run(x), fn(x)
             assert (got.requires_grad, got.is_inference(), got.is_leaf) == (want.requires_grad, want.is_inference(), want.is_leaf)
+
+
+# -- what is put on the class of parameters, or of buffers, itself ------------------------------------------------------------
+WEIGHT = torch.nn.Parameter(torch.ones(3, 2))
+MEAN = torch.nn.Buffer(torch.ones(3))
+PUT = [
+    (lambda x: (x + 1, WEIGHT.sum()), "sum", lambda p: 77),
+    (lambda x: (x + 1, hasattr(WEIGHT, "found_later"), getattr(WEIGHT, "found_later", 3)), "found_later", 5),
+    (lambda x: (x + 1, len(WEIGHT)), "__len__", lambda p: 77),
+    (lambda x: (x + 1, WEIGHT[0]), "__getitem__", lambda p, k: 77),
+    (lambda x: (x + 1, WEIGHT == WEIGHT), "__eq__", lambda p, q: 77),
+    (lambda x: (x + 1, x[0, 0] * WEIGHT), "__rmul__", lambda p, q: 77),
+    (lambda x: (x + 1, x[0] == WEIGHT), "__eq__", lambda p, q: 77),
+    (lambda x: (x + 1, -WEIGHT), "__neg__", lambda p: 77),
+    (lambda x: (x + 1, torch.nn.Parameter(x).sum()), "sum", lambda p: 77),
+    (lambda x: (x + 1, WEIGHT.sum()), "__getattribute__", lambda p, n: (lambda: 77) if n == "sum" else torch.Tensor.__getattribute__(p, n)),
+]
+
+
+@pytest.mark.parametrize(("program", "name", "put"), PUT, ids=[f"{i} {n}" for i, (_, n, _) in enumerate(PUT)])
+def test_methods_put_on_the_class_of_parameters(program, name, put, monkeypatch):
+    run, x = compiled(program), torch.ones(2, 2)
+    assert outcome(run, x) == outcome(program, x)
+    with monkeypatch.context() as m:
+        m.setattr(torch.nn.Parameter, name, put, raising=False)
+        assert outcome(run, x) == outcome(program, x)
+    assert outcome(run, x) == outcome(program, x)
+
+
+def test_methods_put_on_the_class_of_buffers(monkeypatch):
+    def program(x):
+        return x + 1, MEAN.sum()
+
+    run, x = compiled(program), torch.ones(2)
+    assert outcome(run, x) == outcome(program, x)
+    monkeypatch.setattr(torch.nn.Buffer, "sum", lambda p: 77, raising=False)
+    assert outcome(run, x) == outcome(program, x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import re
 import types
 from typing import Any
@@ -115,10 +116,6 @@ def bound_descriptor(m: Any) -> Any:
 
 
 def locate_partial(world: World, v: Any, source: Source) -> Any:
-    known = world.partials.get(id(v))
-    if known is not None:  # to C code it is one object, too
-        world.guard(source, "ALIAS", known[1])
-        return known[0]
     world.guard(source, "TYPE_MATCH", functools.partial)
     f = world.locate(v.func, source.attr("func"))
     args = world.locate(v.args, source.attr("args"))
@@ -129,8 +126,20 @@ def locate_partial(world: World, v: Any, source: Source) -> Any:
         d = source.dict()
         world.guard(d, "DICT_KEYS", list(v.__dict__))
         r.__dict__.update({k: world.locate(x, d.key(k)) for k, x in v.__dict__.items()})
-    world.partials[id(v)] = r, source
+    for made, of, first in world.standing.values():
+        if of is v and same_parts(made, r):
+            if first is not source:
+                world.guard(source, "ALIAS", first)
+            return made
     return world.stands_for(r, v, source)
+
+
+def same_parts(a: Any, b: Any) -> bool:
+    """Whether two partials made for the same one of the outside hold the same: the program may have written to its keywords since."""
+    if a.func is not b.func or len(a.args) != len(b.args) or not all(map(operator.is_, a.args, b.args)):
+        return False
+    pairs = ((a.keywords, b.keywords), (a.__dict__, b.__dict__))
+    return all(p.keys() == q.keys() and all([p[k] is q[k] for k in p]) for p, q in pairs)
 
 
 def by_identity(world: World, v: Any, source: Any) -> Any:

@@ -236,6 +236,8 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
         return interp(own, (a, b) if first else (b, a), {}) if of_class(a if first else b) else NotImplemented
     if first and type(b) is TracedTensor and of_class(b) and a.pytype is not b.pytype and replaced(b, reflected) is not None:
         raise Break("PL0011", f"{reflected} of a subclass of tensors", clean=True)
+    if first and type(b) is TracedTensor and b.pytype in OF_STATES:
+        refuse_on_states(b.pytype, reflected)  # asked first if `a` is a plain tensor
     if (type(a) is TracedTensor or type(a) in PLAIN_OPERANDS) and (type(b) is TracedTensor or type(b) in PLAIN_OPERANDS):
         special = TORCHS.get((inplace or name) if first else reflected)
         if type(special) is FunctionType:  # some are Python methods of tensors, which call functions by name
@@ -262,6 +264,8 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
     t = type(other)
     mine = a if type(a) is TracedTensor else b
     own = replaced(mine, COMPARE_METHODS[fn][type(a) is not TracedTensor])
+    if mine is a and t is TracedTensor and b.pytype in OF_STATES:
+        refuse_on_states(b.pytype, COMPARE_METHODS[fn][1])
     if own is not None:
         return interp(own, (mine, other), {}) if of_class(mine) else NotImplemented
     if t is not TracedTensor and t not in PLAIN_OPERANDS:
@@ -303,6 +307,8 @@ def getattr_(t: Any, name: str) -> Any:
     """An attribute of a traced tensor."""
     if t.pytype not in TENSOR_TYPES and type(lookup(t.pytype, "__getattribute__")) is types.FunctionType:
         raise Break("PL0012", f"attribute {name!r} of a {t.pytype.__name__}, which has a __getattribute__ of its own", clean=True)
+    if t.pytype in OF_STATES:
+        refuse_on_states(t.pytype, name)
     if name == "__class__":
         return t.pytype
     raw = lookup(torch.Tensor, name)
@@ -416,6 +422,22 @@ TORCHS: dict[str, Any] = {name: v for b in reversed(torch.Tensor.__mro__) for na
 """What torch.Tensor had when pliant was imported."""
 
 
+OF_STATES: dict[type, dict[str, Any]] = {c: dict(vars(c)) for c in (torch.nn.Parameter, torch.nn.Buffer)}
+"""What the classes of parameters and of buffers had for themselves when pliant was imported."""
+WAYS = ("__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__class__")
+
+
+def refuse_on_states(cls: type, name: str) -> None:
+    """Breaks the graph if the program has put this attribute, or a way to attributes, on the class of parameters or of buffers itself.
+    That nothing is there is guarded, too: it would come before what tensors have."""
+    for n in (name, *WAYS):
+        now, there = lookup(cls, n), OF_STATES[cls].get(n, UNSET)
+        if now is not UNSET and not hasattr(type(now), "__get__"):
+            vm.world.type_attr(cls, n, now)  # data, which `lookup` leaves to who reads it
+        if now is not there and (there is not UNSET or now is not lookup(torch.Tensor, n)):
+            raise Break("PL0011", f"{n!r} on the class {cls.__name__}, which the program has put there", clean=True)
+
+
 def replacement(t: Any, name: str, raw: Any) -> Any:
     """An attribute of tensors that the program has put on torch.Tensor, or has deleted."""
     if raw is UNSET:
@@ -431,10 +453,11 @@ def replacement(t: Any, name: str, raw: Any) -> Any:
 
 def replaced(t: Any, name: str) -> Any:
     """The function that the program, or the class of `t`, has put in the place of a special method; None if it is PyTorch's own."""
-    raw = lookup(t.pytype if type(t) is TracedTensor and t.pytype not in TENSOR_TYPES else torch.Tensor, name)
+    raw = lookup(t.pytype if type(t) is TracedTensor else torch.Tensor, name)
     if raw is TORCHS.get(name, UNSET):
         return None
-    if type(raw) is not FunctionType:
+    of_states = type(t) is TracedTensor and t.pytype in OF_STATES and raw is not lookup(torch.Tensor, name)
+    if of_states or type(raw) is not FunctionType:
         raise Break("PL0011", f"{name!r} of tensors was replaced", clean=True)
     return raw
 
@@ -475,7 +498,9 @@ def is_told(t: Any) -> bool:
 
 
 def setattr_(t: Any, name: str, value: Any) -> None:
-    if t.pytype not in TENSOR_TYPES and tensor_subclasses.set_own(t, name, value):
+    if t.pytype in OF_STATES:
+        refuse_on_states(t.pytype, name)
+    elif t.pytype not in TENSOR_TYPES and tensor_subclasses.set_own(t, name, value):
         return
     if type(lookup(torch.Tensor, name)) in (types.GetSetDescriptorType, property) and (globalstate.heard() or is_told(t)):
         raise Break("PL0012", f"assignment to tensor attribute {name!r}, of which a mode or the class is told", clean=True)
@@ -509,6 +534,8 @@ def has_say(t: Any, name: str, method: str) -> bool:
 
 
 def delattr_(t: Any, name: str) -> None:
+    if t.pytype in OF_STATES:
+        refuse_on_states(t.pytype, name)
     deleter = lookup(t.pytype, "__delattr__")
     if is_wrapped(t) or name == "__dict__" or has_say(t, name, "__delete__") or deleter is not lookup(torch.Tensor, "__delattr__"):
         raise Break("PL0012", f"deleting tensor attribute {name!r}", clean=True)
@@ -516,6 +543,8 @@ def delattr_(t: Any, name: str) -> None:
 
 
 def hashed(t: Any) -> Any:
+    if t.pytype in OF_STATES:
+        refuse_on_states(t.pytype, "__hash__")
     vm.world.known_by_identity(t)
     return t
 

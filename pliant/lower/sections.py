@@ -131,10 +131,12 @@ def last_writes(ops: list[Any], memory: Set[int]) -> list[tuple[int, int]]:
 
 
 def may_cut(trace: Any) -> bool:
-    """Not where a run may leave in the middle, or what a tensor object is changes on the way."""
+    """Not where a run may leave in the middle, or what an object from outside is changes on the way."""
     if trace.exits or trace.marks or trace.wrapping:
         return False
-    return not any([liveness.restrides(op) or any(map(is_list, liveness.op_outputs(op))) for op in trace.ops])
+    given = {t.vid for t in trace.inputs}
+    turned = any([op.args[0].vid in given for op in trace.ops if liveness.restrides(op)])
+    return not turned and not any([any(map(is_list, liveness.op_outputs(op))) for op in trace.ops])
 
 
 def can_run(trace: Any, inputs: list[Any]) -> list[Any]:
@@ -269,6 +271,8 @@ def divided(
                 binder.setdefault(liveness.number(b.symbol).name, k)
             for t in liveness.op_outputs(op):
                 maker.setdefault(t.vid, k)
+    if any([maker.get(op.args[0].vid) != k for k, ops in enumerate(parts) for op in ops if liveness.restrides(op)]):
+        return []  # it would have another layout on the one side of a cut than on the other
     maker |= dict.fromkeys([t.vid for t in liveness.tensors_of(inputs)], -1)
     asserts: list[list[Any]] = [[] for _ in parts]
     for c in trace.scope.asserts:

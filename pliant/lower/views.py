@@ -157,7 +157,7 @@ def chain(tensors: Iterable[TracedTensor], steps: dict[int, ViewStep], stop: set
 
 
 def refuse_parts(trace: Any, outputs: Iterable[Any]) -> None:
-    """Raises Reconsider if one of these is a tensor over a part of an array of NumPy, or a view of it: its storage would begin elsewhere."""
+    """Raises Reconsider if one of these is a tensor over a part of an array, or a view of one: its storage would begin elsewhere."""
     steps = view_steps(trace.ops)
     for t in liveness.tensors_of(list(outputs)):
         while t.vid in steps and t.vid not in trace.parts:

@@ -273,8 +273,17 @@ def pool_of_names(x):
     return a, head, tail, turned, r, turned.t() + a
 
 
+def turned_in_place(x):
+    a = (x * 2).transpose_(0, 1)
+    b = a.exp()
+    c = (b * 3).unsqueeze_(0)
+    return a, b, c.sin()
+
+
 PROGRAMS = [
-    multiplied, written_by_views_of_views, written_by_two_names, pool_of_names, filled_in_a_loop, filled_and_listed, filled_in_part, drawn_and_filled,
+    turned_in_place,
+    multiplied, written_by_views_of_views, written_by_two_names, pool_of_names,
+    filled_in_a_loop, filled_and_listed, filled_in_part, drawn_and_filled,
     square, features, chain, woven, numbers, views, view_of_input, parts, in_place, by_data, drawn, detached, without_gradients, buffer,
     asserted, broken, deep, own_function, own_function_and_input, own_function_between,
     hook_inside, leaf_inside, lost_leaf, lost_leaf_made_here, branch, written_by_a_view, what_nobody_needs, backward_inside,

@@ -26,8 +26,9 @@ from torch.utils._device import DeviceContext
 from pliant.codegen.dynamo_graph import Handed, Number, SymbolInfo, TensorSlot, written_by
 from pliant.errors import BackendError
 from pliant.graph.originals import math, torch
-from pliant.graph.traced import NOT_TAKEN, UNBACKED, Reconsider
+from pliant.graph.traced import NO_DERIVATIVE, NOT_TAKEN, UNBACKED, Reconsider
 from pliant.interpret import globalstate
+from pliant.lower.autograd import WITHOUT_DERIVATIVE
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable]
 
@@ -108,6 +109,9 @@ class Variants:
                     raise Reconsider(name_of(self.backend), f"it raised {type(e).__name__}: {e}", UNBACKED) from e
                 if (unknown := without_shape(e)) is not None:
                     raise Reconsider(name_of(self.backend), f"it knows no shape of {unknown}", NOT_TAKEN + unknown) from e
+                if (found := WITHOUT_DERIVATIVE.search(str(e))) is not None:  # it differentiates at once; eager says so when asked
+                    name = str(found[found.lastindex or 1]).removeprefix("aten::")
+                    raise Reconsider(name_of(self.backend), f"the derivative of {name} is not implemented", NO_DERIVATIVE + name) from e
                 raise BackendError(f"the backend {name_of(self.backend)} raised {type(e).__name__}: {e}") from e
             if not callable(variant.fn):
                 raise BackendError(f"the backend {name_of(self.backend)} returned a {type(variant.fn).__name__}, which cannot be called")

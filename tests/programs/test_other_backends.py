@@ -96,6 +96,15 @@ def test_an_operator_that_a_backend_does_not_take():
     check(fn, *each(3, 5, 2, tail=(4,)), breaks=0, options={"backend": "eager"})
 
 
+def test_an_operator_without_a_derivative():
+    """A compiler that differentiates at once refuses it; eager does where gradients arrive."""
+
+    def fn(x):
+        return torch.linalg.ldl_factor(x.T @ x + 5 * torch.eye(4))[0] * 2
+
+    check(fn, *each(3, 5, 2, tail=(4,), grad=True), grad=True, breaks=1, options={"backend": "aot_eager"})
+
+
 # -- one operation for two ----------------------------------------------------------------------------------------------------
 @torch.no_grad()
 def without_any(x):

@@ -33,6 +33,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import SETTINGS, captured_call, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.generators import Generator, Left
+from pliant.interpret.identity import by_identity
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
 from pliant.interpret.state import Break, carried, taken, vm, writes
@@ -690,32 +691,14 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
     h = vm.world.by_copy.get(id(o))
     if h is not None:
         return shadow_method(h, o, fn, name, args, kwargs)
-    if fn.__objclass__ is object and name in BY_IDENTITY and not kwargs:
-        said = by_identity(o, name, args)
-        if said is not UNSET:
-            return said
+    said = by_identity(fn, args, kwargs)
+    if said is not UNSET:
+        return said
     if id(o) in vm.world.outside and has_c_state(type(o)):  # type: ignore[arg-type]
         raise Break("PL0007", f"{name}() of a {type(o).__module__}.{type(o).__qualname__} made outside", clean=True)
     if id(o) in vm.world.outside and name not in ("__init__", "__hash__", "__eq__", "__ne__", "__repr__", "__str__"):
         return apply_kind(policy.method_policy(type(o), name, outside=True), fn, args, kwargs)
     return native(fn, args, kwargs)
-
-
-BY_IDENTITY = {"__eq__": 1, "__ne__": 1, "__hash__": 0}
-"""What `object` answers by identity, and how many arguments it takes."""
-
-
-def by_identity(o: Any, name: str, args: tuple) -> Any:
-    """The slots of `object`, called by their name, of what stands for something of the outside or is of it; UNSET if `o` is neither."""
-    world = vm.world
-    if len(args) != BY_IDENTITY[name] or id(o) not in world.outside and id(o) not in world.standing:
-        return UNSET
-    asked = "__hash__" if name == "__hash__" else "__eq__"  # (`__ne__` inverts what that one says)
-    if name != "__eq__" and lookup(type(o), asked) is not vars(object)[asked]:
-        return UNSET
-    if name == "__hash__":
-        return call(hash, (o,), {})
-    return name == "__eq__" if vm.same_object(o, args[0]) else NotImplemented
 
 
 def undecorated(init: Any) -> Any:

@@ -26,7 +26,7 @@ from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, te
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
 from pliant.guards.source import Source
-from pliant.interpret import in_torch, jagged, policy, shadows, tensor_dicts, tensor_inputs
+from pliant.interpret import globalstate, in_torch, jagged, policy, shadows, tensor_dicts, tensor_inputs
 from pliant.interpret.attributes import bound, getattr_, lookup, under
 from pliant.interpret.calls import LOOKASIDES, call, graph_call, inline, native
 from pliant.interpret.capture import UNSET
@@ -732,6 +732,9 @@ def l_handle(args: tuple, kw: dict) -> Any:
     if torch._C._len_torch_function_stack() and torch._C._is_torch_function_mode_enabled():
         if vm.world.has_subclasses:
             raise Break("PL0011", f"{func.__name__} of tensors of subclasses while a mode is on")
+        if torch._C._get_function_stack_at(torch._C._len_torch_function_stack() - 1) is globalstate.default_context():
+            # Off while it is told, which no graph break inside could say: `function modes` leave the default device out.
+            raise Break("PL0037", f"{func.__name__}, of which a default device is told", clean=True)
         return inline(torch.overrides.handle_torch_function, args, kw)
     order = in_order(among(relevant, []))
     out = asked(order, func, [tuple(given), kw])

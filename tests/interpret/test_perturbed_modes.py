@@ -173,3 +173,21 @@ def test_a_class_is_told_of_operators_that_run_functions():
         assert type(want) is type(got)
         with torch._C.DisableTorchFunctionSubclass():
             assert torch.equal(want, got)
+
+
+def test_a_default_device_stays_after_functions_of_torch_written_in_python():
+    """Those that ask `has_torch_function` tell it of themselves while it is off."""
+    def program(x):
+        return torch.nn.functional.triplet_margin_with_distance_loss(x, x + 0.3, x * -1) * 2
+
+    run, x = pliant.compile(program, backend="aten"), torch.ones(3, 4)
+    want = program(x)
+    torch.set_default_device("cpu")
+    try:
+        for _ in range(3):
+            assert torch.equal(run(x), want)
+            assert torch._C._len_torch_function_stack() == 1
+    finally:
+        torch.set_default_device(None)
+    assert torch.equal(run(x), want)
+    assert torch._C._len_torch_function_stack() == 0

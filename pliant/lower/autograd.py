@@ -237,7 +237,7 @@ class Plan:
             if trace.wrapping and not isinstance(e, Reconsider):  # code of a class that is taken apart, maybe: eager says what it says
                 raise Reconsider(self.name, str(e), WRAPPED) from e
             said = found[found.lastindex].replace(".", "::") if found is not None else None
-            if said is None and (refusal := of_the_program(e)) is not None:
+            if said is None and isinstance(e, Untraceable) and (refusal := of_the_program(e)) is not None:
                 raise Reconsider(self.name, str(e), refusal) from e
             name = self.operator_named(said, start) if said is not None else self.forward_of(trace.failed_node, start)
             if name is None and isinstance(e, RuntimeError):

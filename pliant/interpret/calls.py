@@ -33,9 +33,9 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import SETTINGS, captured_call, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.generators import Generator, Left
-from pliant.interpret.identity import by_identity
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
+from pliant.interpret.slots_of_object import by_identity
 from pliant.interpret.state import Break, carried, taken, vm, writes
 from pliant.interpret.types.functions import is_namespace
 from pliant.interpret.types.row import ROWS

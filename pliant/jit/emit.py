@@ -29,7 +29,6 @@ import torch
 
 from pliant import native
 from pliant.bytecode.assemble import line_at, on_line
-from pliant.bytecode.natural_loops import loops
 from pliant.codegen.effects import cannot_repeat
 from pliant.codegen.failures import failed
 from pliant.graph import wrapped
@@ -384,13 +383,8 @@ class Emitter:
 
     # -- exits ----------------------------------------------------------------------------------------------------------
     def own_loops(self, depth: int, header: int | None = None) -> tuple[int, ...]:
-        """Region loops that frame number `depth` (0: the compiled one) is in; at the header of a loop, none of those inside of it: they
-        have been left, and would be other loops with every round."""
-        within = self.start.loops if depth == 0 and self.start is not None else ()
-        if header is None or not within or within == (header,):
-            return within
-        last = loops(self.start.code).get(header, header)  # type: ignore[union-attr]
-        return tuple([h for h in within if not header < h <= last])
+        """Region loops that frame number `depth` (0: the compiled one) is in; at the header of a loop, none of those inside of it."""
+        return region_loops.around(self.start, header) if depth == 0 and self.start is not None else ()
 
     def plan(self, frame: FrameState, depth: int, offset: int | None = None, stack: list | None = None) -> tuple[str, str]:
         """The call that goes on with `frame`: `_resume_at_…((state…))`, as (function, arguments)."""

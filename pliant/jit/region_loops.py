@@ -11,6 +11,7 @@ from pliant import native
 from pliant.bytecode import instruction_at
 from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import exception_table, handler_at
+from pliant.bytecode.natural_loops import loops
 from pliant.bytecode.stack import VALUE
 from pliant.interpret.capture import FrameState
 from pliant.jit import resume
@@ -137,6 +138,15 @@ def run_loop(loop: Loop, items: list) -> Any:
             return r
         items.clear()  # whoever has begun the loop still has the first of these lists
         loop, items = r.loop, r.items
+
+
+def around(start: Any, header: int | None) -> tuple[int, ...]:
+    """Region loops that the frame which begins at `start` is in; at the header of a loop, none of those inside of it: they have been left,
+    and would be other loops with every round."""
+    if header is None or not start.loops or start.loops == (header,):
+        return tuple(start.loops)
+    last = loops(start.code).get(header, header)
+    return tuple([h for h in start.loops if not header < h <= last])
 
 
 def loop_of(

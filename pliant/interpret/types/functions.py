@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import operator
 import re
 import types
 from typing import Any
 
 import torch
 
+from pliant.graph.originals import operator
 from pliant.guards import source as S
 from pliant.guards.source import Source
 from pliant.interpret import policy, shadows

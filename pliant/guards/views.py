@@ -91,6 +91,13 @@ def takes_gradients_in_place(t: Any) -> bool:
         return not (base.is_leaf and base.requires_grad) and META(t) is FOLLOWED
 
 
+@view
+def is_view_of_gradients(t: Any) -> bool:
+    """Whether this is a view of a tensor that has gradients."""
+    with torch._C.DisableTorchFunction():
+        return t._base is not None and bool(t._base.requires_grad)
+
+
 META, FOLLOWED = torch._C._autograd._get_creation_meta, torch._C._autograd.CreationMeta.DEFAULT
 
 

@@ -20,6 +20,7 @@ from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.trace import saves_tensors
 from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, qualified, tensors_of
+from pliant.guards import views
 from pliant.interpret import globalstate, in_torch, tape, tensor_subclasses
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
@@ -28,7 +29,7 @@ from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.subprograms import rehearsed
-from pliant.interpret.tensor_inputs import held, is_leaf, unheard
+from pliant.interpret.tensor_inputs import is_leaf, unheard
 from pliant.interpret.transformed_functions import applied
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_stand, is_wrapped, wrapper_of
@@ -473,9 +474,11 @@ def without_hooks(t: Any, what: str) -> None:
 def takes_gradients(t: Any, what: str) -> None:
     """Guard that a tensor from outside is none of the views, made without gradients, of what has some: these say that they have gradients,
     and get none."""
-    base = held(t, "_base") if is_leaf(t) else None
-    if base is not None and base.requires_grad:
+    if t.pytype is torch.nn.Parameter or id(t) not in vm.world.real or not is_leaf(t):  # a parameter is no view, whatever it was made of
+        return
+    if views.is_view_of_gradients(vm.world.real[id(t)]):
         raise Break("PL0020", f"{what} of a view of what has gradients", clean=True)
+    vm.world.guard(t.source.apply("is_view_of_gradients"), "EQ_MATCH", False)
 
 
 OF_GRAD = tuple(inspect.signature(torch.autograd.grad).parameters)

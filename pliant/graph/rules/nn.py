@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pliant.graph import symnode
-from pliant.graph.layout import has_channels_last_strides
+from pliant.graph.layout import has_channels_last_strides, is_declared, is_open
 from pliant.graph.rules.shape import channels_last_strides, is_packed, key, new, preserved_strides, require_equal, strided
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
@@ -234,7 +234,7 @@ def there(trace: Any, size: Any) -> bool:
     e = key(size)
     if not e.backed:
         return bool(trace.scope.assume(ops.gt(e, 0), symnode.site_hook(), "Input and output sizes should be greater than 0"))
-    return bool(trace.scope.decide(ops.gt(e, 0), symnode.site_hook()))
+    return is_open(e) or is_declared(e) or bool(trace.scope.decide(ops.gt(e, 0), symnode.site_hook()))
 
 
 @rule(

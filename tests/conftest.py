@@ -110,7 +110,7 @@ def clean_compiler():
     forget()
     random.seed(SEED)
     np.random.seed(SEED)
-    torch.default_generator.manual_seed(SEED)  # not those of accelerators: `torch.manual_seed` takes 3 ms to queue them
+    torch.default_generator.manual_seed(SEED)  # not those of accelerators: `torch.manual_seed` takes half a millisecond to queue them
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     yield
     seen = sys.modules.get("pliant.events")

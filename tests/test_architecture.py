@@ -459,10 +459,9 @@ NOT_YET = ("pliant/graph/originals.py",)
 @pytest.mark.parametrize("file", [f for f in FILES if f.startswith(AT_WORK) and f not in NOT_YET])
 def test_functions_of_libraries_are_read_as_they_were(file):
     """A program may replace `torch.where`: code that is at work while programs run has such modules from `graph.originals`."""
-    tree = ast.parse((ROOT / file).read_text())
     libraries = {"math": math, "operator": operator, "torch": torch, "torch._C": torch._C}
-    plain = {a.name for n in tree.body if isinstance(n, ast.Import) for a in n.names if a.asname is None} & libraries.keys()
-    for fn in ast.walk(tree):
+    plain = {a.name for n in tree(file).body if isinstance(n, ast.Import) for a in n.names if a.asname is None} & libraries.keys()
+    for fn in nodes(file):
         if isinstance(fn, ast.FunctionDef | ast.Lambda):
             for n in (n for part in (fn.body if isinstance(fn.body, list) else [fn.body]) for n in ast.walk(part)):
                 of = ast.unparse(n.value) if isinstance(n, ast.Attribute) else ""

@@ -13,11 +13,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from pliant.graph import symnode
 from pliant.graph.dispatch import record
 from pliant.graph.originals import ORIGINAL, get_default_dtype, is_grad_enabled, torch
 from pliant.graph.rules import RULES
-from pliant.graph.rules.shape import count, key, same, sym
+from pliant.graph.rules.shape import count, holds, key, same, sym
 from pliant.graph.rules.views import unchanged
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic import ops
@@ -181,9 +180,7 @@ def linspace(
 
 def may_be_steps(trace: Any, n: Any) -> bool:
     """Whether there are none or more of these. Of a number that only the run knows it is asserted, as eager checks it."""
-    if n.node.expr.backed:
-        return bool(n >= 0)
-    return bool(trace.scope.assume(ops.ge(n.node.expr, 0), symnode.site_hook(), "number of steps must be non-negative"))
+    return holds(trace, ops.ge(n.node.expr, 0), "number of steps must be non-negative")
 
 
 def plain(dtype: Any, requires_grad: Any) -> bool:

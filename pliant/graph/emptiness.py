@@ -54,9 +54,13 @@ def several(values: Any, x: TracedTensor, words: str) -> bool:
     return bool(x.trace.scope.assume(ops.ne(values.node.expr, 1), symnode.site_hook(), words, ValueError))
 
 
+def of_norm(args: tuple, kwargs: dict) -> dict[str, Any]:
+    return dict(zip(NORM, args)) | {OTHER_NAMES.get(k, k): v for k, v in kwargs.items()}
+
+
 def batch_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Spelled out: its kernels, forward and backward, divide by the batch. PyTorch's look at the sizes is an assertion."""
-    bound = dict(zip(NORM, args)) | {OTHER_NAMES.get(k, k): v for k, v in kwargs.items()}
+    bound = of_norm(args, kwargs)
     x, mean, var, weight, bias, training = (bound.get(name) for name in NORM[:6])
     if type(x) is not TracedTensor or training and (len(x.sizes) < 2 or x.dtype not in (torch.float32, torch.float64)):
         return fn(*args, **kwargs)
@@ -77,7 +81,7 @@ def batch_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 def instance_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
     """`F.instance_norm` likewise."""
-    bound = dict(zip(NORM, args)) | {OTHER_NAMES.get(k, k): v for k, v in kwargs.items()}
+    bound = of_norm(args, kwargs)
     x = bound.get("x")
     if type(x) is not TracedTensor or len(x.sizes) < 3 or x.dtype not in (torch.float32, torch.float64) or not bound.get("training", True):
         return fn(*args, **kwargs)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pliant.graph import symnode
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides, is_open
 from pliant.graph.originals import torch
+from pliant.graph.rules.nn import TO_NOTHING
+from pliant.graph.rules.shape import holds
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
 
@@ -104,9 +105,7 @@ def whole(args: tuple, kwargs: dict) -> Any:
 
 def to_nothing(out: Any, n: Any) -> bool:
     """Whether this is a size of 0, which the kernels refuse: of one that only the run knows, that is asserted."""
-    if type(n) is not torch.SymInt or n.node.expr.backed:
-        return bool(n == 0)
-    return not out.trace.scope.assume(ops.ne(n.node.expr, 0), symnode.site_hook(), "Input and output sizes should be greater than 0")
+    return n == 0 if type(n) is int else not holds(out.trace, ops.ne(n.node.expr, 0), TO_NOTHING)
 
 
 def packed(x: Any) -> Any:

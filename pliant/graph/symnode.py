@@ -168,20 +168,17 @@ class SymNode:
         c = self.expr.const
         if c is not None:
             return bool(c)
-        return self.decided(layout.Framework.depth > 0)
+        return self.decide(layout.Framework.depth > 0)
 
     def decide(self, short_cut: bool) -> bool:
         """The answer to a question, which may be about a short cut."""
         cond = truth(self.expr)
-        if short_cut and (not cond.backed or ((layout.Framework.metadata or layout.Framework.swept) and layout.is_declared(cond))):
-            return layout.general(self.scope, cond, site_hook())
-        if short_cut and layout.is_open(cond):
-            return layout.on_open(self.scope, cond, site_hook())
-        return self.scope.decide(cond, site_hook())
-
-    def decided(self, short_cut: bool) -> bool:
         try:
-            return self.decide(short_cut)
+            if short_cut and (not cond.backed or ((layout.Framework.metadata or layout.Framework.swept) and layout.is_declared(cond))):
+                return layout.general(self.scope, cond, site_hook())
+            if short_cut and layout.is_open(cond):
+                return layout.on_open(self.scope, cond, site_hook())
+            return self.scope.decide(cond, site_hook())
         except DataDependent as e:
             e.node = current_node()
             raise
@@ -192,7 +189,7 @@ class SymNode:
     def bool_(self) -> bool:
         """What Python's `bool` asks, be it the program's or `torch.nn.functional`'s: an exception may hang on it, so it is no short cut."""
         c = self.expr.const
-        return bool(c) if c is not None else self.decided(layout.Framework.metadata > 0)
+        return bool(c) if c is not None else self.decide(layout.Framework.metadata > 0)
 
     def guard_or_false(self, file: builtins.str = "", line: int = 0) -> bool:
         c = self.expr.const

@@ -61,7 +61,7 @@ def hashable(k: Any) -> Any:
     row = ROWS.get(t)
     if row is not None:
         return row.hashed(k) if row.hashed is not None else k
-    if id(k) in vm.world.outside or id(k) in vm.world.standing and lookup(t, "__hash__") in BY_IDENTITY:
+    if id(k) in vm.world.outside or is_key_itself(k):
         vm.world.known_by_identity(k)
     if issubclass(t, weakref.ref) and not by_identity(k()):  # hashed and compared as what it refers to is
         raise Break("PL0007", "a weak reference as a key, to what says itself what equals it", clean=True)
@@ -77,6 +77,11 @@ def by_identity(o: Any) -> bool:
     return o is None or t is TracedTensor or (lookup(t, "__hash__") in BY_IDENTITY and type(lookup(t, "__eq__")) is not FunctionType)
 
 
+def is_key_itself(k: Any) -> bool:
+    """Whether `k` stands for an object from outside that is hashed by identity."""
+    return id(k) in vm.world.standing and lookup(type(k), "__hash__") in BY_IDENTITY
+
+
 TUPLES = (tuple, torch.Size)
 GETITEM, CONTAINS = operator.getitem, operator.contains
 
@@ -88,7 +93,7 @@ def outside_key(k: Any) -> Any:
         return row.outside_key(k)
     if type(k) is weakref.ref and type(k()) is TracedTensor:
         raise Break("PL0007", "a weak reference to a tensor as the key of a dict", clean=True)
-    if id(k) in vm.world.standing and lookup(type(k), "__hash__") in BY_IDENTITY:  # it is a key itself
+    if is_key_itself(k):
         _, real, source = vm.world.standing[id(k)]
         vm.world.guard(source, "ID_MATCH", real)
         return real

@@ -8,7 +8,7 @@ import torch
 
 from pliant.graph import symnode
 from pliant.graph.layout import has_channels_last_strides, is_declared, is_open
-from pliant.graph.rules.shape import channels_last_strides, is_packed, key, new, preserved_strides, require_equal, strided
+from pliant.graph.rules.shape import channels_last_strides, holds, is_packed, key, new, preserved_strides, require_equal, strided
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
@@ -227,14 +227,13 @@ def nll_loss_backward(trace: Any, grad: TracedTensor, x: TracedTensor, *args: An
     return new(trace, x.sizes, x.dtype, x.device) if len(x.sizes) == 2 else NotImplemented
 
 
-def there(trace: Any, size: Any) -> bool:
-    """Whether this is not 0, which the kernels refuse: decided, or asserted where only the run knows."""
-    if type(size) is int:
-        return size > 0
+TO_NOTHING = "Input and output sizes should be greater than 0"
+
+
+def there(trace: Any, size: torch.SymInt) -> bool:
+    """Whether this is not 0, which the kernels refuse. What an export leaves open, or the program has declared, is taken to be there."""
     e = key(size)
-    if not e.backed:
-        return bool(trace.scope.assume(ops.gt(e, 0), symnode.site_hook(), "Input and output sizes should be greater than 0"))
-    return is_open(e) or is_declared(e) or bool(trace.scope.decide(ops.gt(e, 0), symnode.site_hook()))
+    return e.backed and (is_open(e) or is_declared(e)) or holds(trace, ops.gt(e, 0), TO_NOTHING)
 
 
 @rule(
@@ -246,7 +245,7 @@ def upsample(trace: Any, x: TracedTensor, output_size: list, *how: Any) -> Any:
     n = len(output_size)
     if x.device.type != "cpu" or len(x.sizes) != n + 2 or any([type(s) is int and s < 1 for s in (*x.sizes[1:], *output_size)]):
         return NotImplemented
-    if not all([there(trace, s) for s in (*x.sizes[1:], *output_size)]):
+    if not all([type(s) is int or there(trace, s) for s in (*x.sizes[1:], *output_size)]):
         return NotImplemented
     sizes = (*x.sizes[:2], *output_size)
     if n > 1 and not x.dense:

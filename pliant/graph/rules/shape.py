@@ -219,13 +219,13 @@ def may_be_one(trace: Any, size: Any) -> bool:
     return size == 1 if isinstance(size, int) else not trace.scope.known_false(ops.eq(size, 1))
 
 
-def holds(trace: Any, cond: Any) -> bool:
-    """Whether `cond` holds, which eager demands: decided under a guard, or an assertion where only the run could tell."""
+def holds(trace: Any, cond: Any, words: str = "") -> bool:
+    """Whether `cond` holds, which eager demands, in these words: decided under a guard, or an assertion where only the run could tell."""
     if isinstance(cond, bool):
         return cond
     if cond.const is None and cond.backed:
         return trace.scope.decide(cond, symnode.site_hook())
-    return trace.scope.assume(cond, symnode.site_hook())
+    return trace.scope.assume(cond, symnode.site_hook(), words)
 
 
 def expandable(trace: Any, small: tuple, to: tuple) -> bool:

@@ -154,8 +154,11 @@ def run(p: Program, passes: tuple[Pass, ...]) -> Program:
     """The program after these passes. `InternalError` where the verifier finds a rule broken."""
     asked = verifying.get()
     check = env_flag("PLIANT_STRICT") if asked is None else asked
+    known: dict[int, Any] = {}
+    promise = None
     if check:
         verify(p, "given")
+        promise = promised(p)
     for row in passes:
         turns.rest()
         if not row.required and (row.name in off or not search.PASSES.allows((row.name, p.name))):
@@ -163,13 +166,13 @@ def run(p: Program, passes: tuple[Pass, ...]) -> Program:
         if row.at != p.level:
             raise InternalError(f"the pass {row.name} takes a program at level {row.at}, not {p.level}")
         told = events.watched("pass")  # groups are changed in place, so what was there is told before
-        before, promise = program_text(p) if told else "", promised(p) if check else None
+        before = program_text(p) if told else ""
         steps = row.run(p)
         if not row.makes and p.level == GRAPH and len(steps) == len(p.steps) and all(map(operator.is_, steps, p.steps)):
             continue
         p = p.replaced(steps, row.makes, row.keeps)
         if check:
-            verify(p, row.name, promise)
+            promise = verify(p, row.name, promise, known)
         if told:
             events.emit("pass", name=row.name, program=p.name, level=row.makes, before=before, after=program_text(p))
     return p

@@ -146,22 +146,26 @@ def promised(p: Program) -> Promise:
     return Promise(tuple(map(id, p.outputs)), tuple(map(id, p.inputs)), draws, outside, tuple(sorted(calls)))
 
 
-def verify(p: Program, name: str, promise: Promise | None = None) -> None:
-    """Raise `InternalError` where `p`, which the pass `name` made, breaks a rule. `promise`: of the program before."""
+def verify(p: Program, name: str, promise: Promise | None = None, known: dict[int, Any] | None = None) -> Promise | None:
+    """Raise `InternalError` where `p`, which the pass `name` made, breaks a rule; the promise that the next pass must keep.
+
+    `promise`: of the program before. `known`: kernels and library calls that were looked at behind an earlier pass, by identity; only
+    what is new to it is looked at, but for the last program (level "calls"), where all are.
+    """
     try:
-        CHECKS[p.level](p)
-        if promise is not None:
-            keeps(p, promise)
+        CHECKS[p.level](p, {} if known is None else known)
+        return None if promise is None else keeps(p, promise)
     except Broken as e:
         rule, where, what = e.args
         raise InternalError(f"malformed program {p.name} behind the pass {name}: {RULES[rule]} ({rule}): {what}, in `{where}`") from None
 
 
-def keeps(p: Program, before: Promise) -> None:
+def keeps(p: Program, before: Promise) -> Promise:
+    """What `p` promises, where it keeps what was promised before."""
     if tuple(map(id, p.outputs)) != before.outputs or tuple(map(id, p.inputs)) != before.inputs:
         raise broken("interface", p.name, "other inputs or outputs")
     if p.level == CALLS:  # what kernels do is theirs to say
-        return
+        return before
     now = promised(p)
     if now.draws != before.draws:
         raise broken("draws", p.name, f"{list(before.draws)} became {list(now.draws)}")
@@ -169,6 +173,7 @@ def keeps(p: Program, before: Promise) -> None:
         raise broken("effect", p.name, f"{len(before.outside - now.outside)} memories from outside are not written any more")
     if before.custom != now.custom:
         raise broken("effect", p.name, f"{list(before.custom)} became {list(now.custom)}")
+    return now
 
 
 # -- graphs --------------------------------------------------------------------------------------------------------------------
@@ -237,7 +242,7 @@ class Known:
         self.values.add(t.vid)
 
 
-def check_graph(p: Program) -> None:
+def check_graph(p: Program, seen: dict[int, Any]) -> None:
     for op in p.steps:
         if not isinstance(op.target, torch._ops.OpOverload):
             raise broken("target", op, f"a {type(op.target).__name__}")
@@ -310,7 +315,7 @@ def check_results(known: Known, op: Any, info: Any) -> None:
 
 
 # -- loop nests ----------------------------------------------------------------------------------------------------------------
-def check_groups(p: Program) -> None:
+def check_groups(p: Program, seen: dict[int, Any]) -> None:
     f = p.fact("groups")
     covered: set[int] = set()
     for g in p.steps:
@@ -455,7 +460,7 @@ def check_step(step: Any) -> None:
         raise broken("library", name, "operands of other dtypes, or the result among them")
 
 
-def check_order(p: Program, items: list[Instruction]) -> None:
+def check_order(p: Program, items: list[Instruction], seen: dict[int, Any]) -> None:
     """Instructions in an order that keeps what each depends on."""
     a = p.fact("aliases")
     made = {t.vid for item in items for t in item.made if all(t is not w for w in item.written)}
@@ -468,7 +473,9 @@ def check_order(p: Program, items: list[Instruction]) -> None:
         if not item.deps <= done:
             raise broken("dependence", where, f"it stands before {sorted(item.deps - done)}")
         for step in item.steps:
-            check_step(step)
+            if id(step) not in seen:
+                check_step(step)
+                seen[id(step)] = step
         for t in item.reads:
             root = a.root(t)
             if root in made and root not in there and all(a.root(m) != root for m in item.made):
@@ -477,22 +484,22 @@ def check_order(p: Program, items: list[Instruction]) -> None:
         done.add(item.index)
 
 
-def check_instructions(p: Program) -> None:
-    check_order(p, p.steps)
+def check_instructions(p: Program, seen: dict[int, Any]) -> None:
+    check_order(p, p.steps, seen)
 
 
-def check_runs(p: Program) -> None:
+def check_runs(p: Program, seen: dict[int, Any]) -> None:
     for run in p.steps:
         if not run.instructions or len({item.native for item in run.instructions}) != 1:
             raise broken("run", p.name, "native instructions and others in one run" if run.instructions else "an empty run")
-    check_order(p, [item for run in p.steps for item in run.instructions])
+    check_order(p, [item for run in p.steps for item in run.instructions], seen)
 
 
 # -- calls ---------------------------------------------------------------------------------------------------------------------
 LOST = -2
 
 
-def check_calls(p: Program) -> None:
+def check_calls(p: Program, seen: dict[int, Any]) -> None:
     known = Known(p)
     blank: dict[int, Any] = {}  # allocated for kernels, and not written yet
     gone: dict[int, int] = {}  # what another result takes -> that one, until it is written

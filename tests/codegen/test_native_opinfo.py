@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -24,9 +23,8 @@ from pliant.graph.traced import Untraceable, is_limit
 from pliant.lower.lowerings import TABLE
 from pliant.symbolic import DataDependent
 from tests.graph.harness import Captured
-
-pytest.importorskip("expecttest", reason="PyTorch's operator samples need it")
-from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
+from tests.operator_samples import op_db
+from tests.operator_samples import samples as samples_of
 
 SAMPLES = int(os.environ.get("PLIANT_OPINFO_SAMPLES", "0"))
 OTHERS = (torch.bfloat16, torch.float16, torch.float64, torch.int32, torch.int64, torch.uint8, torch.bool)
@@ -55,7 +53,7 @@ def samples(op: Any, dtype: torch.dtype, grad: bool) -> list[tuple[tuple, dict]]
     """Dense samples that eager accepts."""
     out = []
     wanted = SAMPLES or (2 if dtype is torch.float32 else 1)
-    for s in islice(op.sample_inputs("cpu", dtype, requires_grad=grad), wanted):
+    for s in samples_of(op, dtype, wanted, grad):
         call = (s.input, *s.args), s.kwargs
         if all(t.layout is torch.strided for t in tree_flatten(call)[0] if isinstance(t, torch.Tensor)):
             out.append(call)

@@ -14,9 +14,8 @@ from pliant.graph.traced import Untraceable, is_limit
 from pliant.symbolic import DataDependent
 from tests.graph.harness import Captured, describe_all, replay
 from tests.graph.verify import verify_trace
-
-pytest.importorskip("expecttest", reason="PyTorch's operator samples need it")
-from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
+from tests.operator_samples import op_db
+from tests.operator_samples import samples as samples_of
 
 SAMPLES = int(os.environ.get("PLIANT_OPINFO_SAMPLES", "2"))
 
@@ -46,7 +45,7 @@ def copied(values: Any) -> Any:
 def samples(op: Any, dtype: torch.dtype) -> list[tuple[tuple, dict]]:
     """Dense samples that eager accepts."""
     out = []
-    for s in list(op.sample_inputs("cpu", dtype))[:SAMPLES]:
+    for s in samples_of(op, dtype, SAMPLES):
         call = (s.input, *s.args), s.kwargs
         if all(t.layout is torch.strided for t in tree_flatten(call)[0] if isinstance(t, torch.Tensor)):
             out.append(call)

@@ -679,19 +679,21 @@ class Writer:
                 yield out, name, self.text(out.sizes, set()), self.text(out.strides, set())
 
     def uncertain(self, op: Any) -> list[Any]:
-        """The results whose strides a kernel relies on, and PyTorch chose."""
+        """The results whose sizes and strides a kernel relies on, and PyTorch chose."""
         if is_kernel(op.target) or not self.watched or layouts.is_certain(op.target):
             return []
         old = {t.storage_id for t in liveness.op_inputs(op)}
-        return [o for o in liveness.op_outputs(op) if len(o.sizes) > 1 and o.storage_id in self.watched and o.storage_id not in old]
+        return [o for o in liveness.op_outputs(op) if o.sizes and o.storage_id in self.watched and o.storage_id not in old]
 
     def laid(self, op: Any, makes: list[str]) -> list[str]:
-        """What PyTorch returned is held to the strides that kernels will read it by."""
+        """What PyTorch returned is held to how many elements, and to which strides, kernels will read it by."""
         lines = []
         for out, name, sizes, strides in self.described(self.uncertain(op), makes):
             self.globals["_laid"] = layouts.laid
+            n = self.text(math.prod(out.sizes), set())
             lines += self.take_pending()
-            test = f"not {name}.is_contiguous()" if out.dense else f"{name}.stride() != {strides}"
+            other = f"not {name}.is_contiguous()" if out.dense else f"{name}.stride() != {strides}"
+            test = f"{name}.numel() != {n} or {other}"
             lines.append(f"if {test}: {name} = _laid({name}, {sizes}, {strides}, {op.target.name()!r})")
         return lines
 

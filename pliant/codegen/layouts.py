@@ -1,8 +1,8 @@
-"""Results of ATen calls, held to the strides that the capture foretold, where machine code is about to read them by these.
+"""Results of ATen calls, held to the sizes and strides that the capture foretold, where machine code is about to read them by these.
 
 How PyTorch lays out a result is decided inside each operator, by rules that `graph/rules` and PyTorch's own shape functions restate. Where
-they are wrong, a kernel would read other elements than are meant; so results that kernels touch are looked at, at the price of some
-tens of nanoseconds each, and copied into place if need be: a wrong rule costs time, never an answer.
+they are wrong, a kernel would read other elements than are meant, or beyond the end; so results that kernels touch are looked at, at the price
+of a hundred nanoseconds each, and copied into place if need be: a wrong rule of strides costs time, never an answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_certain(target: Any) -> bool:
 
 
 def laid(out: torch.Tensor, sizes: tuple, strides: tuple, name: str) -> torch.Tensor:
-    """`out`, or a copy of it with these strides. Called by compiled programs when strides are not those that were foretold.
+    """`out`, or a copy of it with these strides. Called by compiled programs where elements or strides are not those that were foretold.
 
     Dims of size 1 have any stride, and so has a tensor without elements. Raises InternalError if sizes are others.
     """

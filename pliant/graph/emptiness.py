@@ -178,6 +178,17 @@ def cdist(fn: Any, args: tuple, kwargs: dict) -> Any:
     return fn(**bound)
 
 
+def trapezoid(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """Of no points eager gives zeros that no derivative leads to: a graph with derivatives takes for granted that there are some."""
+    y, dim = args[0] if args else kwargs["y"], kwargs.get("dim", -1)
+    leads = torch.is_grad_enabled() and any([type(a) is TracedTensor and a.requires_grad for a in (*args, *kwargs.values())])
+    if leads and type(y) is TracedTensor and type(dim) is int and -len(y.sizes) <= dim < len(y.sizes):
+        n = y.sizes[dim]
+        if type(n) is torch.SymInt and not n.node.expr.backed:
+            y.trace.scope.assume(ops.ne(n.node.expr, 0), symnode.site_hook())
+    return fn(*args, **kwargs)
+
+
 ALWAYS = (pooled, one_hot)
 CAREFUL: dict[Any, Callable[[Any, tuple, dict], Any]] = {
     F.scaled_dot_product_attention: attention,
@@ -189,6 +200,8 @@ CAREFUL: dict[Any, Callable[[Any, tuple, dict], Any]] = {
     F.max_pool1d: pooled,
     torch.max_pool1d: pooled,
     F.one_hot: one_hot,
+    torch.trapezoid: trapezoid,
+    torch.trapz: trapezoid,
     **dict.fromkeys((torch.var, torch.std, torch.var_mean, torch.std_mean, torch.Tensor.var, torch.Tensor.std), of_all),
 }
 

@@ -38,6 +38,8 @@ BREAKS = {
     "squeeze_copy": lambda x, y: torch.squeeze_copy(x),
     "squeeze_copy of a dim": lambda x, y: torch.squeeze_copy(x, 0),
     "var less what only the run knows": lambda x, y: x.var(1, correction=int((y > 5).sum())),
+    "trapezoid": lambda x, y: torch.trapezoid(x.t()),
+    "trapezoid at points": lambda x, y: torch.trapezoid(x.t(), x.detach().cumsum(0).t()),
 }
 """What asks, in its derivative or for its rank, what only the run knows: left to eager, not errors of ours."""
 

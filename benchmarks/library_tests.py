@@ -89,37 +89,30 @@ def pytest_runtest_call(item: Any) -> None:
         item.obj = compiled(fn) if type(fn) in (types.FunctionType, types.MethodType) else fn
 
 
-outcomes: dict[str, list[str]] = {}
-
-
 def pytest_runtest_logreport(report: Any) -> None:
-    if report.when == "call" or report.outcome != "passed":
+    if RESULT and (report.when == "call" or report.outcome != "passed"):
         crash = getattr(report.longrepr, "reprcrash", None)
         text = crash.message if crash is not None else str(report.longrepr or "")
-        outcomes[report.nodeid] = [report.outcome, text.strip().split("\n")[0][:300]]
-
-
-def pytest_sessionfinish(session: Any) -> None:
-    if RESULT:
-        with open(RESULT, "w") as f:
-            json.dump(outcomes, f)
+        with open(RESULT, "a") as f:  # line by line: a run that ends early tells of those before
+            f.write(json.dumps([report.nodeid, report.outcome, text.strip().split("\n")[0][:300], report.duration]) + "\n")
 
 
 # ------------------------------------------------------------------------------------------------------------- the runs, and a table
 def run(way: str, library: str, given: list[str], seconds: float) -> dict[str, list[str]]:
     """The outcome of each test: [outcome, the exception's first line]."""
     with tempfile.TemporaryDirectory() as cache:
-        result = os.path.join(cache, "result.json")
+        result = os.path.join(cache, "outcomes")
         env = dict(os.environ, PLIANT_LIBRARY_WAY=way, PLIANT_LIBRARY_NAME=library, PLIANT_LIBRARY_RESULT=result, PLIANT_CACHE_DIR=cache)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "benchmarks.library_tests", "-p", "no:cacheprovider", *given]
+        output = "too slow"
         with contextlib.suppress(subprocess.TimeoutExpired):
             done = subprocess.run(command, env=env, timeout=seconds, capture_output=True, text=True)
-            if not os.path.exists(result):
-                print(f"{way}: no result, exit status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}", file=sys.stderr)
+            output = f"exit status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
         if not os.path.exists(result):
+            print(f"{way}: no result, {output}", file=sys.stderr)
             return {}
         with open(result) as f:
-            return json.load(f)
+            return {name: [outcome, text] for name, outcome, text, _ in map(json.loads, f)}
 
 
 def alike(a: list[str], b: list[str]) -> bool:

@@ -62,7 +62,7 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     unheard = trace.data_memory & memory_of([t for t in liveness.tensors_of(inputs) if trace.leaves.get(t.vid, t).requires_grad])
     if not may_cut(trace) or not shown and (not seen or not unheard and (len(seen) < 2 or trace.data_memory)):
         return []
-    parents = parents_among([t for t in seen.values() if t.vid not in shown], trace.ops, slots - written.keys())
+    parents = parents_among([t for t in seen.values() if t.vid not in shown], trace.ops, slots - written.keys() | shown.keys())
     if not parents and not shown and not unheard:
         return []
     ops = can_run(trace, inputs)

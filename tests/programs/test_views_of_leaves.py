@@ -1,0 +1,135 @@
+"""Views of leaves that the program makes, among the results: what comes from such a view has gradients to it, as in eager."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.helpers import compiled
+
+
+def leaf(x: torch.Tensor) -> torch.Tensor:
+    return x.detach().clone().requires_grad_()
+
+
+def energy(y: torch.Tensor) -> torch.Tensor:
+    return y.exp().sum() ** 2
+
+
+def view(x):
+    made = leaf(x)
+    y = made.view_as(made)
+    return y, energy(y), made
+
+
+def view_of_a_view(x):
+    made = leaf(x)
+    y = made.view_as(made)
+    z = y[1:]
+    return y, z, energy(z), made
+
+
+def parameter(x):
+    made = torch.nn.Parameter(x * 2)
+    y = made[1:]
+    return y, energy(y), made
+
+
+def parts(x):
+    made = leaf(x)
+    first, second = made.split(2)[:2]
+    return first, second, (first.sum() * second.exp().sum()) ** 2, made
+
+
+def rows(x):
+    made = leaf(x)
+    ys = made.view(-1, 1)[:2].unbind(0)
+    return *ys, sum((k + 1) * y.exp() for k, y in enumerate(ys)) ** 2, made
+
+
+def two(x):
+    first, second = leaf(x), leaf(x * 2)
+    y, z = first.view_as(first), second[:]
+    return y, z, (y * z).sum() ** 2, first, second
+
+
+def hidden(x):
+    made = leaf(x)
+    y = made.view_as(made)
+    return y, energy(y)
+
+
+def expanded(x):
+    made = leaf(x)
+    y = made.expand(3, -1)
+    return y, energy(y), made
+
+
+def written(x):
+    made = leaf(x)
+    y = made.view_as(made)
+    with torch.no_grad():
+        y.mul_(2)
+    return y, energy(y), made
+
+
+def with_its_gradient(x):
+    made = leaf(x)
+    y = made.view_as(made)
+    out = energy(y)
+    (g,) = torch.autograd.grad(out, (y,), create_graph=True)
+    return y, g, out, made
+
+
+def one_in_the_other(x):
+    made = leaf(x)
+    y = made.view_as(made)
+    out = energy(y)
+    other = leaf(x * 3)
+    z = other[:]
+    return y, z, out, (z * y).sum() * out, made, other
+
+
+def gradients(results: Any) -> list[Any]:
+    """Of each result by each other."""
+    found: list[Any] = []
+    for o in results:
+        for v in results:
+            if o is not v and o.requires_grad and v.requires_grad:
+                found.append(torch.autograd.grad(o.sum(), v, retain_graph=True, allow_unused=True)[0])
+    return found
+
+
+@pytest.mark.parametrize(
+    "program",
+    [view, view_of_a_view, parameter, parts, rows, two, hidden, expanded, written, with_its_gradient, one_in_the_other],
+    ids=lambda f: f.__name__,
+)
+def test_gradients_by_a_view_of_a_leaf(program) -> None:
+    fn = compiled(program)
+    for n in (4, 5, 6):
+        x = torch.randn(n) * 0.3
+        got, want = fn(x), program(x)
+        for a, b in zip(gradients(got), gradients(want), strict=True):
+            assert (a is None) is (b is None)
+            if b is not None:
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+        assert [(t.is_leaf, t._is_view(), type(t)) for t in got] == [(t.is_leaf, t._is_view(), type(t)) for t in want]
+
+
+def test_hessians_of_changing_sizes() -> None:
+    functional = torch.autograd.functional
+    programs = (
+        lambda x: functional.hessian(energy, x),
+        lambda x: functional.jacobian(lambda v: v.exp() * v.sum(), x),
+        lambda x: functional.jacobian(lambda v: v.exp() * v.sum(), x, create_graph=True).sum(),
+        lambda x: functional.hvp(energy, x, x + 1),
+        lambda x: functional.vhp(energy, x, x + 1),
+    )
+    for program in programs:
+        fn = compiled(program)
+        for n in (2, 3, 4, 5, 2):
+            x = torch.randn(n)
+            torch.testing.assert_close(fn(x), program(x), rtol=1e-4, atol=1e-4)

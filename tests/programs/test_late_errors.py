@@ -587,3 +587,20 @@ def test_versions_behind_an_error_are_those_of_what_was_written_by_then(fn, back
                 f(x, torch.tensor([i]))
             found.append((x._version, x.tolist()))
         assert found[0] == found[1]
+
+
+DEFAULTS = (torch.float64, torch.float32)
+
+
+def a_default_that_changes(x):
+    was = torch.get_default_dtype()
+    torch.set_default_dtype(DEFAULTS[(x > 0).sum() % 2])
+    try:
+        return torch.ones(2) * x.sum()
+    finally:
+        torch.set_default_dtype(was)
+
+
+def test_a_default_dtype_that_data_chooses():
+    """What changes in each call is kept out of the graph, and was given to the C function as its stand-in."""
+    check(a_default_that_changes, *[torch.tensor([1.0] * k + [-1.0]) for k in (1, 2, 1, 3, 2, 4)], must_compile=False)

@@ -84,8 +84,8 @@ class PlannedRegion:
         return self.planned[0].build(lower)
 
     def cut_again(self) -> None:
-        """Sections once more, if a backward part has found more about sizes (two are equal, and the one that a section is given does not stand
-        for the other any longer); else one plan."""
+        """Sections once more, if a backward part has found more about sizes (two are equal, and the one that a section is given does not
+        stand for the other any longer); else one plan."""
         known, self.tries = self.known, self.tries - 1
         if self.tries and self.trace.scope.snapshot() != known:
             del self.trace.ops[self.n_forward :]

@@ -592,13 +592,19 @@ def test_versions_behind_an_error_are_those_of_what_was_written_by_then(fn, back
 DEFAULTS = (torch.float64, torch.float32)
 
 
-def a_default_that_changes(x):
+@contextlib.contextmanager
+def default(dtype):
     was = torch.get_default_dtype()
-    torch.set_default_dtype(DEFAULTS[(x > 0).sum() % 2])
+    torch.set_default_dtype(dtype)
     try:
-        return torch.ones(2) * x.sum()
+        yield
     finally:
         torch.set_default_dtype(was)
+
+
+def a_default_that_changes(x):
+    with default(DEFAULTS[(x > 0).sum() % 2]):
+        return torch.ones(2) * x.sum()
 
 
 def test_a_default_dtype_that_data_chooses():

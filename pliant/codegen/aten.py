@@ -169,8 +169,7 @@ def stopped(t: TracedTensor, steps: dict[int, views.ViewStep], slots: dict[int, 
 
 
 SEEN = "views are seen"
-"""Where no gradients are to be recorded, but a flow gives back the very view that it was given: autograd has to see that made, and
-writes counted."""
+"""No gradients are recorded, but a flow gives back the very view that it was given: autograd has to see that made, and count writes."""
 
 
 def torch_state_guard(n_ops: int, force: bool | str | None) -> tuple[str, dict[str, Any]] | None:

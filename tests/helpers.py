@@ -142,8 +142,9 @@ class Comparer:
             raise Mismatch(f"{path}: identity differs: the {type(want).__name__} here is not the object that it is in eager")
 
     def same_storage(self, want: torch.Tensor, got: torch.Tensor, path: str) -> None:
-        self.alive += (want.untyped_storage(), got.untyped_storage())
-        a, b = want.untyped_storage()._cdata, got.untyped_storage()._cdata
+        held = want.untyped_storage(), got.untyped_storage()
+        self.alive += held
+        a, b = (s.data_ptr() or s._cdata for s in held)  # a tensor over an array has a storage of its own, over memory that others may have
         if self.storages[0].setdefault(a, b) != b or self.storages[1].setdefault(b, a) != a:
             raise Mismatch(f"{path}: aliasing differs: this tensor does not share memory with the same tensors as in eager")
 

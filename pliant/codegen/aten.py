@@ -82,7 +82,7 @@ def build(
     *,
     name: str = "region",
     ops: list[Any] | None = None,
-    guard: bool | None = None,
+    guard: bool | str | None = None,
     keep_effects: bool = True,
     asserts: Iterable[Any] | None = None,
     lower: Lowering = pipeline.call_aten,
@@ -100,13 +100,13 @@ def build(
     exits, ops = ways_out(trace, ops, slots, name)
     checks = list(trace.scope.asserts if asserts is None else asserts)
     steps = views.output_steps(ops, flat)
-    if guard is None and passes_views(ops, steps):
-        guard = False
-    if guard is False and trace.data_memory:
+    if guard is not False and passes_views(ops, steps) and not (guard and any([views.hides_gradient(s.op) for s in steps.values()])):
+        guard = SEEN if guard else False
+    if guard in (False, SEEN) and trace.data_memory:
         raise Reconsider(name, "writes through .data, which autograd is not to count, beside views that it is to see made", DATA)
     guard = False if views.outlived(ops, steps, bool(trace.data_memory)) else guard
     replay, heads = [], [*flat, *exits]
-    if guard is not False:
+    if guard not in (False, SEEN):
         roots = [views.root(v, steps) if isinstance(v, TracedTensor) else v for v in flat]
         replay = views.chain(liveness.tensors_of(flat), steps, {t.vid for t in slots}, ops)
         heads = roots + exits + [v for op in replay for v in liveness.leaves([op.args, op.kwargs]) if liveness.number(v) is not None]
@@ -168,14 +168,20 @@ def stopped(t: TracedTensor, steps: dict[int, views.ViewStep], slots: dict[int, 
     return t
 
 
-def torch_state_guard(n_ops: int, force: bool | None) -> tuple[str, dict[str, Any]] | None:
+SEEN = "views are seen"
+"""No gradients are recorded, but a flow gives back the very view that it was given: autograd has to see that made, and count writes."""
+
+
+def torch_state_guard(n_ops: int, force: bool | str | None) -> tuple[str, dict[str, Any]] | None:
     """The context that a graph runs in: no autograd keys (but for `force` False), and no autocast (captured operators are already cast)."""
     autocast = torch.is_autocast_enabled("cpu") or (torch.cuda.is_available() and torch.is_autocast_enabled("cuda"))
     if autocast and (force or n_ops):
-        keys = AUTOCAST if force is False else AUTOGRAD_AND_AUTOCAST
+        keys = {False: AUTOCAST, SEEN: AUTOGRAD_SEEN_AND_AUTOCAST}.get(force, AUTOGRAD_AND_AUTOCAST)  # type: ignore[arg-type]
         return "_without(_keys)", {"_without": torch._C._ExcludeDispatchKeyGuard, "_keys": keys}
     if force is False:
         return None
+    if force == SEEN:
+        return "_seen()", {"_seen": torch._C._AutoDispatchBelowAutograd}
     if force or n_ops >= GUARD_PAYS:
         return "_below()", {"_below": torch._C._AutoDispatchBelowADInplaceOrView}
     return None
@@ -190,7 +196,8 @@ def keyset(*names: str) -> Any:
 
 
 AUTOCAST = keyset("AutocastCPU", "AutocastCUDA")
-AUTOGRAD_AND_AUTOCAST = AUTOCAST | keyset("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor", "ADInplaceOrView")
+AUTOGRAD_SEEN_AND_AUTOCAST = AUTOCAST | keyset("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")
+AUTOGRAD_AND_AUTOCAST = AUTOGRAD_SEEN_AND_AUTOCAST | keyset("ADInplaceOrView")
 
 
 @dataclass(slots=True)
@@ -265,7 +272,7 @@ class Writer:
         self.watched = {t.storage_id for op in ops if is_kernel(op.target) for t in liveness.op_inputs(op)}
         self.read_vids = self.output_vids | {t.vid for op in (*ops, *self.replay) for t in liveness.op_inputs(op)}
 
-    def finish(self, guard: bool | None) -> Executable:
+    def finish(self, guard: bool | str | None) -> Executable:
         """Print, compile, and wrap up."""
         self.count_expressions()
         preamble = self.preamble(self) if self.preamble is not None else []
@@ -278,7 +285,7 @@ class Writer:
         if guard is None and any(op.target is BATCH_NORM for op in self.ops):
             guard = True  # nor does batch normalization, as the program calls it
         context = torch_state_guard(sum(1 for step in steps[1:] if step.lines and step.dispatches), guard)
-        hidden = context is not None and guard is not False  # from autograd
+        hidden = context is not None and guard not in (False, SEEN)  # from autograd
         if hidden and self.written:
             self.bumped = {t.storage_id: self.names[t.vid] for t in self.written}
             self.globals["_bump"] = torch._C._increment_version

@@ -45,17 +45,22 @@ class PlannedRegion:
         trace.ops[:] = as_views(trace, trace.ops, self.flat)
         self.flat = settle(trace, self.flat)
         self.n_forward, self.token = len(trace.ops), trace.scope.snapshot()
-        self.built = False
+        self.built, self.tries = False, 3
         self.sections: list[Section] = []
         self.planned: list[Planned] = []
-        with contextlib.suppress(Untraceable, NoBackward):
-            found = sections(trace, inputs, self.flat)
-            self.planned = [Planned(trace, s.inputs, s.outputs, f"{name}_part{k}", s) for k, s in enumerate(found)]
-            self.sections = found
+        self.cut()
         if self.sections and trace.modules_hooked:  # the hook in front is of another section than the one behind, which it hears of
             raise Reconsider(name, "a backward hook of a module, and a result that comes from another one", PYTHON_BACKWARD)
         if not self.sections:
             self.whole()
+
+    def cut(self) -> None:
+        """Plans of its sections, of what is known of sizes by now."""
+        self.sections, self.known = [], self.trace.scope.snapshot()
+        with contextlib.suppress(Untraceable, NoBackward):
+            found = sections(self.trace, self.inputs, self.flat)
+            self.planned = [Planned(self.trace, s.inputs, s.outputs, f"{self.name}_part{k}", s) for k, s in enumerate(found)]
+            self.sections = found
 
     def whole(self) -> None:
         """One plan, without sections, and without what these have assumed."""
@@ -65,19 +70,29 @@ class PlannedRegion:
         self.planned = [Planned(self.trace, self.inputs, self.flat, self.name)]
 
     def build(self, lower: Lowering | None) -> Executable:
-        if not self.sections:
-            return self.planned[0].build(lower)
-        try:
-            made = [p.build(lower) for p in self.planned]
-            if self.claims_all():
-                chain = Chain(tuple(made), self.write_around(made)).executable()
-                self.built = True
-                return chain
-        except (Untraceable, NoBackward, InternalError):
-            if self.built:
-                raise
-        self.whole()
+        while self.sections:
+            try:
+                made = [p.build(lower) for p in self.planned]
+                if self.claims_all():
+                    chain = Chain(tuple(made), self.write_around(made)).executable()
+                    self.built = True
+                    return chain
+            except (Untraceable, NoBackward, InternalError):
+                if self.built:
+                    raise
+            self.cut_again()
         return self.planned[0].build(lower)
+
+    def cut_again(self) -> None:
+        """Sections once more, if a backward part has found more about sizes (two are equal, and the one that a section is given does not
+        stand for the other any longer); else one plan."""
+        known, self.tries = self.known, self.tries - 1
+        if self.tries and self.trace.scope.snapshot() != known:
+            del self.trace.ops[self.n_forward :]
+            self.trace.n_forward = None
+            self.cut()
+        if not self.tries or not self.sections:
+            self.whole()
 
     def claims_all(self) -> bool:
         """Whether each assertion, also one that a backward part has added, is checked by some section."""

@@ -194,8 +194,8 @@ def told_apart(x: TracedTensor) -> bool:
 
 
 def spread(x: TracedTensor) -> bool:
-    """Whether elements of `x` share memory, as those of an expanded tensor do; guarded where that depends on a stride."""
-    if x.dense:
+    """Whether elements of `x`, which has some, share memory, as those of an expanded tensor do; guarded where that depends on a stride."""
+    if x.dense or any([n == 0 if type(n) is int else x.trace.scope.known_true(ops.eq(n.node.expr, 0)) for n in x.sizes]):
         return False
     apart = [stride for n, stride in zip(x.sizes, x.strides, strict=True) if not (type(n) is int and n < 2)]
     return any(s == 0 if type(s) is int else layout.ask(x.trace.scope, ops.eq(s.node.expr, 0), symnode.site_hook()) for s in apart)

@@ -33,7 +33,9 @@ def in_the_open(what: str) -> None:
 def l_default_dtype(args: tuple, kw: dict) -> None:
     """`torch.set_default_dtype(dtype)`."""
     in_the_open("another default dtype")
-    SET_DTYPE(*args, **kw)
+    if kw or len(args) != 1 or type(args[0]) is not torch.dtype:
+        raise Break("PL0037", "a default dtype that is none, or changes on every call", clean=True)
+    SET_DTYPE(*args)
     vm.trace.other_default = torch.get_default_dtype() is not vm.world.entry_state["default dtype"]
 
 

@@ -419,15 +419,16 @@ def capture(fn: Any, args: list, *, start: C.Start | None = None, history: Any =
                     vm.replays = False
                 except Restart as r:
                     vm.late_texts = vm.late_texts and []
-                    if (r.serial, r.count) in seen:
+                    if (r.serial, r.count, r.place) in seen:
                         raise CaptureFailed(f"cannot break at {r.reason}") from None
-                    seen.add((r.serial, r.count))
+                    seen.add((r.serial, r.count, r.place))
                     if r.serial == data_loops.RESTART:
                         continue
                     if r.serial == datafield.RESTART:
                         vm.break_at_data = True
                         continue
-                    vm.break_serial, vm.break_count, vm.break_code, vm.break_reason = r.serial, r.count, r.code, r.reason
+                    vm.break_serial, vm.break_count, vm.break_place = r.serial, r.count, r.place
+                    vm.break_code, vm.break_reason = r.code, r.reason
             raise CaptureFailed("too many restarts")
     finally:
         vm.break_serial = -1

@@ -110,7 +110,7 @@ def watched(f: Frame) -> None:
     if f.held and lifetimes.let_go(f):
         f.pc += 1
         raise Break(lifetimes.CODE, "the last reference to what may run code when it ends", clean=True, action=lifetimes.STAND)
-    if f.serial == vm.break_serial and f.count == vm.break_count:
+    if f.serial == vm.break_serial and f.count == vm.break_count and (f.code, f.pc) == vm.break_place:
         stand = vm.break_code == lifetimes.CODE and f.decoded.kinds[f.pc] not in ACTIONS
         f.pc += 1
         f.kw = f.kw or ()
@@ -184,7 +184,7 @@ def leave(f: Frame, b: Break, n: int) -> None:
         return
     if not b.frames:
         if not b.clean or f.moved == f.pc:
-            raise Restart(f.serial, n - 1, b.code, b.reason)
+            raise Restart(f.serial, n - 1, b.code, b.reason, (f.code, f.pc - 1))
         b.site = site_of(f)
         if b.action[0] == "none":
             b.action, operands, b.pushes, offset = native_action(f)
@@ -194,7 +194,7 @@ def leave(f: Frame, b: Break, n: int) -> None:
     else:
         operands = TAIL_OPERANDS.get(f.decoded.kinds[f.pc - 1])  # type: ignore[assignment]
         if not b.tail or operands is None:
-            raise Restart(f.serial, n - 1, b.code, b.reason)
+            raise Restart(f.serial, n - 1, b.code, b.reason, (f.code, f.pc - 1))
         if callable(operands):
             operands = operands(f)
         b.frames.append(suspend(f, operands, f.decoded.offsets[f.pc]))

@@ -30,6 +30,7 @@ from pliant.graph.operands import number
 from pliant.graph.schema import written
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
+from pliant.interpret.attributes import getattr_
 from pliant.interpret.capture import UNSET, Capture, Effect, Return
 from pliant.interpret.effects import written_so_far
 from pliant.interpret.state import Break, current_site, vm
@@ -154,16 +155,18 @@ def rewritten(trace: Any, at: int, n: int, last: Any) -> bool:
 
 
 def put_back_grad(scope: Any, now: dict[str, Any]) -> dict[str, Any]:
-    return {"grad mode": scope.prev}
+    return {"grad mode": getattr_(scope, "prev")}
 
 
 def put_back_autocast(scope: Any, now: dict[str, Any]) -> dict[str, Any]:
-    device, own = scope.device, {"autocast cache": scope.prev_cache_enabled, "autocast nesting": now["autocast nesting"] - 1}
-    return own | {f"autocast {device}": scope.prev, f"autocast dtype {device}": scope.prev_fastdtype}
+    device, nesting = getattr_(scope, "device"), now["autocast nesting"] - 1
+    own = {"autocast cache": getattr_(scope, "prev_cache_enabled"), "autocast nesting": nesting}
+    return own | {f"autocast {device}": getattr_(scope, "prev"), f"autocast dtype {device}": getattr_(scope, "prev_fastdtype")}
 
 
 SCOPES = {"no_grad": put_back_grad, "enable_grad": put_back_grad, "set_grad_enabled": put_back_grad, "autocast": put_back_autocast}
-"""What of the settings each context manager of PyTorch's puts back when it is left; of others, all is as it was for the frame."""
+"""What of the settings each context manager of PyTorch's puts back when it is left; of others, all is as it was for the frame.
+(What it has noted when it was entered is read as the program would read it: the capture may have entered it, or a call before this one.)"""
 
 
 def settings_that_stay(f: Any) -> list[Effect]:

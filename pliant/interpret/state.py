@@ -36,10 +36,12 @@ class Break(BaseException):
 
 
 class Restart(BaseException):
-    """Interpret again from the start and break before instruction number `count` of frame number `serial`."""
+    """Interpret again from the start and break before instruction number `count` of frame number `serial`, if that is at `place`: what an
+    attempt has found (a size that is open now) may have the next one call more."""
 
-    def __init__(self, serial: int, count: int, code: str, reason: str) -> None:
+    def __init__(self, serial: int, count: int, code: str, reason: str, place: tuple = ()) -> None:
         super().__init__(serial, count, reason)
+        self.place = place  # (code object, index of the instruction)
         self.serial = serial
         self.count = count
         self.code = code
@@ -129,6 +131,7 @@ class Session:
     # what earlier attempts have found: where to break
     break_serial: int = -1
     break_count: int = -1
+    break_place: tuple = ()
     break_code: str = ""
     break_reason: str = ""
     break_at_data: bool = False  # a write through `x.data` was met: break where it is read

@@ -16,7 +16,7 @@ from torch._dispatch.python import enable_python_dispatcher
 
 from pliant.graph import layout
 from pliant.graph.leaving import WAYS, exit_of
-from pliant.graph.operands import views_without
+from pliant.graph.operands import node_of, views_without
 from pliant.graph.record import Op
 from pliant.graph.trace import engine_gradients, rebased
 from pliant.graph.traced import (
@@ -267,7 +267,7 @@ class Plan:
     def forward_of(self, node: Any, end: int) -> str | None:
         """The name of the operator that has this node of the autograd graph."""
         for op in self.trace.ops[:end] if node is not None else ():
-            if any([type(o) is TracedTensor and o.grad_fn is node for o in op.outs]):
+            if any([type(o) is TracedTensor and node_of(o) is node for o in op.outs]):
                 return op.target._schema.name.removeprefix("aten::")
         return None
 

@@ -5,6 +5,7 @@ PYTEST_DONT_REWRITE: the programs keep their own asserts.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
 import weakref
@@ -414,3 +415,25 @@ def test_loops_in_loops(fn, rounds):
 def test_many_rounds_do_not_go_deeper():
     y, t = torch.ones(2, 2), torch.linspace(0, 1, 1500)
     torch.testing.assert_close(pliant.compile(steps_and_places)(y, t), steps_and_places(y, t))
+
+
+@contextlib.contextmanager
+def frozen(module):
+    module.requires_grad_(False)
+    try:
+        yield module
+    finally:
+        module.requires_grad_(True)
+
+
+def test_a_break_is_where_it_was_when_an_attempt_has_opened_a_size():
+    """The attempt before had called less: sizes were numbers that it compared without a call."""
+    host = torch.nn.Linear(2, 2)
+
+    def fn(items):
+        largest = max(items, key=lambda t: t.shape)
+        with frozen(host):
+            pass
+        return largest + 1
+
+    check(fn, *[([torch.ones(*size) for _ in range(n)],) for n, *size in ((2, 3, 2), (3, 1, 3), (3, 4, 4))])

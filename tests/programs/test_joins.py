@@ -577,6 +577,42 @@ def test_a_view_that_a_side_leaves_alone_has_the_version_of_its_base(gradients, 
         assert told[0] == pytest.approx(told[1])
 
 
+def beside_gradients_taken_inside(buffer, x, w):
+    best = buffer.detach()
+    if x.mean() < 0:
+        best = x.norm().detach()
+    (g,) = torch.autograd.grad((x * w - buffer).sum(), w)
+    buffer.mul_(2)
+    return best, g
+
+
+def beside_what_has_no_gradients(buffer, x, w):
+    best = buffer[None]
+    if x.mean() < 0:
+        best = x.norm()[None].detach()
+    with torch.no_grad():
+        y = (x * w + x).sum() - buffer * 3
+    buffer.mul_(2)
+    return best, y
+
+
+@pytest.mark.parametrize("fn", [beside_gradients_taken_inside, beside_what_has_no_gradients])
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@torch.enable_grad()
+def test_such_a_view_in_a_region_with_gradients_of_which_no_result_has_any(fn, backend) -> None:
+    """That ran below autograd, which saw no view made: what is written to it with gradients later was lost to its base."""
+    c = compiled(fn, backend=backend)
+    for x in [HOT, COLD, HOT * 3, COLD / 7]:
+        told = []
+        for f in (fn, c):
+            buffer, w = torch.tensor(1.0), torch.tensor(2.0, requires_grad=True)
+            best, y = f(buffer, x, w)
+            versions = buffer._version, best._version
+            best.mul_(w)
+            told.append((*versions, buffer.requires_grad, best.requires_grad, y.requires_grad, buffer.item(), best.item(), buffer._version))
+        assert told[0] == pytest.approx(told[1])
+
+
 def in_full_precision(buffer, x, w):
     best = buffer.detach()
     if x.mean() < 0:

@@ -319,6 +319,61 @@ def test_writes_under_a_setting_of_torch_stay_in_the_graph():
     check(fn, *[(torch.ones(n, 2), torch.tensor([0, 1]), torch.ones(2, 2)) for n in (3, 4, 5)], captures=1, breaks=0)
 
 
+def behind_a_manager(manager):
+    def fn(x, i):
+        with manager:
+            x.mul_(2)
+            print(x.sum().item())
+            return x[i]
+
+    return fn
+
+
+def behind_a_break_in_a_manager(outer):
+    def fn(x, i):
+        with torch.set_grad_enabled(outer[0]), torch.no_grad():
+            pliant.graph_break()
+            x.mul_(2)
+            print("written")
+            return x[i]
+
+    return fn
+
+
+def used_before(manager):
+    for _ in range(2):
+        with torch.no_grad(), manager:
+            pass
+    return manager
+
+
+MANAGERS = {
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "no_grad": torch.no_grad,
+    "no_grad that was used before": lambda: used_before(torch.no_grad()),
+    "autocast that was used before": lambda: used_before(torch.autocast("cpu")),
+}
+
+
+@pytest.mark.parametrize("name", MANAGERS)
+def test_settings_behind_an_error_are_those_that_a_manager_from_outside_puts_back(name):
+    compiled_fn = compiled(behind_a_manager(MANAGERS[name]()))
+    was = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+    for i in (0, 1, 7):
+        with contextlib.suppress(IndexError):
+            compiled_fn(torch.ones(3), torch.tensor([i]))
+        assert (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")) == was
+
+
+def test_settings_behind_an_error_in_a_resumed_frame():
+    outer = [True]
+    compiled_fn = compiled(behind_a_break_in_a_manager(outer))
+    for outer[0], i in ((True, 0), (False, 0), (False, 7), (True, 7)):
+        with contextlib.suppress(IndexError):
+            compiled_fn(torch.ones(3), torch.tensor([i]))
+        assert torch.is_grad_enabled()
+
+
 def checked(x, y, n):
     x[:] += n
     if (y.mean() * 2).item() > -2:
@@ -532,3 +587,26 @@ def test_versions_behind_an_error_are_those_of_what_was_written_by_then(fn, back
                 f(x, torch.tensor([i]))
             found.append((x._version, x.tolist()))
         assert found[0] == found[1]
+
+
+DEFAULTS = (torch.float64, torch.float32)
+
+
+@contextlib.contextmanager
+def default(dtype):
+    was = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(was)
+
+
+def a_default_that_changes(x):
+    with default(DEFAULTS[(x > 0).sum() % 2]):
+        return torch.ones(2) * x.sum()
+
+
+def test_a_default_dtype_that_data_chooses():
+    """What changes in each call is kept out of the graph, and was given to the C function as its stand-in."""
+    check(a_default_that_changes, *[torch.tensor([1.0] * k + [-1.0]) for k in (1, 2, 1, 3, 2, 4)], must_compile=False)

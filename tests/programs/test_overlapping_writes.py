@@ -88,3 +88,24 @@ def test_parts_of_a_matrix_are_known_to_be_apart(view, monkeypatch):
         y = x.clone()
         assert torch.equal(fn(view(x)), compiled(view(y))) and torch.equal(x, y)
     assert met and not any(met)
+
+
+def parts_of_nothing(x, k):
+    y = x * 1
+    y[..., :1].clamp_(max=k)
+    y[: x.shape[0] // 2].copy_((y * 2)[: x.shape[0] // 2])
+    return y
+
+
+def test_a_tensor_without_elements_shares_no_memory():
+    """Gradients of writes to a tensor without elements go through one with a stride of 0 in a dim whose size varies."""
+    for sizes in ((1, 2), (3, 3), (1, 0), (2, 4), (0, 2), (2, 0)):
+        given = [torch.ones(sizes, requires_grad=True) for _ in range(2)]
+        results = [fn(x, 0.5) for fn, x in zip((parts_of_nothing, PARTS), given)]
+        for y in results:
+            y.sum().backward()
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*[x.grad for x in given])
+
+
+PARTS = pliant.compile(parts_of_nothing, background=False)

@@ -585,3 +585,45 @@ def beside_its_base(x, n):
 
 def test_a_view_of_what_was_written_since_beside_a_number_that_no_operation_reads():
     check(beside_its_base, *[(torch.ones(k, 3, requires_grad=True), k) for k in (2, 3, 5)], grad=True, between=False)
+
+
+def sizes_made_equal(x, items):
+    first = x * 1
+    pliant.graph_break()
+    a = (next((t for t in items if t.shape[0] > 1), first) * 1).scatter_(0, torch.zeros(1, x.shape[1], dtype=torch.long), first[:1])
+    return a, a * 2, torch.zeros(x.shape)
+
+
+def sizes_of_an_unread_input(x, y):
+    a = (x * 1).index_add_(0, torch.zeros(1, dtype=torch.long), y[:1])
+    return a, a * 2, torch.ones(y.shape[0], y.shape[1])
+
+
+@pytest.mark.parametrize("fn", [sizes_made_equal, sizes_of_an_unread_input], ids=lambda f: f.__name__)
+def test_sections_of_which_a_backward_part_finds_sizes_equal(fn):
+    """A size that one section was given stood for no size of the next one any longer, and the region was not cut."""
+
+    def given(n, m):
+        x, y = (torch.randn(n, m, requires_grad=True) for _ in range(2))
+        return (x, [y, y]) if fn is sizes_made_equal else (x, y)
+
+    check(fn, *[given(n, m) for n, m in ((2, 3), (3, 4), (5, 2))], grad=True)
+
+
+@torch.no_grad()
+def zeroed(x):
+    x[:1].zero_()
+
+
+def refused_beside_a_view(x):
+    zeroed(x)
+    a = x * 1
+    b = a * a
+    a.add_(1)
+    return b
+
+
+def test_the_operator_that_eager_refuses_beside_a_view_made_without_gradients():
+    """It was looked for by its node among all, and that of such a view may not be asked for."""
+    mine, theirs = torch.ones(3, 2, requires_grad=True), torch.ones(3, 2, requires_grad=True)
+    torch.testing.assert_close(pliant.compile(refused_beside_a_view, background=False)(mine), refused_beside_a_view(theirs))

@@ -15,6 +15,7 @@ import functools
 import json
 import os
 import queue
+import random
 import sys
 import threading
 import time
@@ -104,6 +105,8 @@ class Run:
 
     def go(self, names: list[str]) -> None:
         todo: queue.Queue = queue.Queue()
+        if self.args.shuffle:
+            random.Random(self.args.seed).shuffle(names)
         names = [n for n in names if self.key(n) not in self.data["programs"]]
         for i in range(0, len(names), CHUNK):
             todo.put(names[i : i + CHUNK])
@@ -152,6 +155,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--most", type=int, default=120, help="perturbations of a program")
     parser.add_argument("--seconds", type=float, default=60, help="for a program")
+    parser.add_argument("--shuffle", action="store_true", help="programs in an order that the seed decides, so that each group is reached")
     parser.add_argument("--kinds", default="", help="kinds of change, with commas between them; none: all")
     parser.add_argument("--total", type=float, help="start no more programs after so many seconds")
     parser.add_argument("--jobs", type=int, default=2)

@@ -14,6 +14,7 @@ import logging
 import sys
 import types
 import weakref
+from collections import deque
 from inspect import getattr_static
 from typing import Any
 
@@ -161,8 +162,33 @@ def class_value(raw: Any, cls: type, name: str) -> Any:
     return vm.world.locate(raw, S.const(owner).dict().key(name))
 
 
+MUTABLE = (list, dict, set, bytearray, deque)
+DEEP = 4  # how far into containers of containers
+
+
+def hashed_by(value: Any, what: Any = None, name: str = "") -> None:
+    """A `__hash__` that C code asks for a container has read attribute `name` of an object, a cell or a global, and found this value."""
+    known = vm.world.hashed_by
+    known[id(what), name] = what
+    if name and type(what) is not dict:  # or by way of its `__dict__`, or what its class has
+        d = dict_of(what, id(what) in vm.world.outside)
+        known[id(d), ""] = d
+        known.update({(id(c), name): c for c in type(what).__mro__})
+    found = [value]
+    for _ in range(DEEP):
+        known.update({(id(v), ""): v for v in found if isinstance(v, MUTABLE)})
+        found = [x for v in found if isinstance(v, list | tuple | dict) for x in (dict.values(v) if isinstance(v, dict) else v)]
+
+
 def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
     """`getattr(obj, name)`; `generic=True` is `object.__getattribute__`."""
+    value = attribute(obj, name, generic)
+    if vm.hashing:
+        hashed_by(value, obj, name)
+    return value
+
+
+def attribute(obj: Any, name: str, generic: bool) -> Any:
     t = type(obj)
     world = vm.world
     if t in world.ordinary:
@@ -614,8 +640,8 @@ NAMES_OF_FUNCTIONS = ("__name__", "__qualname__")  # taken not to change
 
 def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
     """`setattr(obj, name, value)`; `generic=True` is `object.__setattr__`."""
-    if vm.asking:
-        writes()
+    if vm.asking or vm.world.hashed_by:
+        writes(obj, name)
     t = type(obj)
     world = vm.world
     row = ROWS.get(t)
@@ -743,8 +769,8 @@ def set_class_attribute(cls: type, name: str, value: Any, generic: bool) -> None
 
 def delattr_(obj: Any, name: str, generic: bool = False) -> None:
     """`delattr(obj, name)`."""
-    if vm.asking:
-        writes()
+    if vm.asking or vm.world.hashed_by:
+        writes(obj, name)
     t = type(obj)
     world = vm.world
     row = ROWS.get(t)

@@ -293,12 +293,19 @@ def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
     if look is not None:
         if not binds(fn.__code__, fn, args, kwargs):
             raise_binding_error(fn, args, kwargs)
+        if globalstate.heard() and tells_modes(fn):
+            return inline(fn, args, kwargs)  # which calls it again, with the mode off, or has another answer
         return call_lookaside(fn, look, args, kwargs)
     p = policy.python_policy(fn)
     if p.kind == "inline":
         special = BY_CODE.get(id(fn.__code__))
         return inline(fn, args, kwargs) if special is None else special(fn, args, kwargs)
     return apply_kind(p, fn, args, kwargs)
+
+
+def tells_modes(fn: Any) -> bool:
+    """Whether a function of PyTorch's about tensors and gradients, written in Python, tells modes of itself before all else."""
+    return fn.__module__ in ("torch._tensor", "torch.autograd") and "handle_torch_function" in fn.__code__.co_names
 
 
 def wraps_another(fn: Any) -> bool:
@@ -430,8 +437,8 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
         return apply_kind(policy.c_policy(fn), fn, args, kwargs)
     t = type(owner)
     name = fn.__name__
-    if vm.asking and name in policy.python.CHANGING:
-        writes()
+    if name in policy.python.CHANGING:
+        writes(owner)
     row = ROWS.get(t)
     if row is not None and row.method is not None:
         return row.method(owner, name, args, kwargs)
@@ -571,6 +578,8 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
         row = ROWS.get(type(args[0])) if args else None
         if row is not None and row.method is not None and owner is not object:
             return row.method(args[0], fn.__name__, args[1:], kwargs)
+        if args and fn.__name__ in policy.python.CHANGING:
+            writes(args[0])
         if owner is dict and args and isinstance(args[0], OrderedDict) and fn.__name__ in policy.python.CHANGING:
             raise Break("PL0006", f"dict.{fn.__name__} of an OrderedDict, which keeps an order of its own", clean=True)
         known = args and (id(args[0]) in world.by_copy or id(args[0]) in world.outside)
@@ -671,6 +680,8 @@ GETTERS = {operator.attrgetter: attrgetter, operator.itemgetter: itemgetter, ope
 def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Slots of C types bound to an object: `super().__setattr__`, `x.__eq__`…"""
     o, name = fn.__self__, fn.__name__
+    if name in policy.python.CHANGING:
+        writes(o)
     if name == "__getattribute__":
         return vm.getattr(o, args[0], True)
     if name == "__setattr__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import gc
 import importlib
@@ -92,7 +93,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     wrapper_gradients,
 )
 from pliant.interpret import capture as C
-from pliant.interpret.attributes import lookup
+from pliant.interpret.attributes import hashed_by, lookup
 from pliant.interpret.binding import make_frame
 from pliant.interpret.calls import BY_CODE, guard_function, inline, new_frame
 from pliant.interpret.decode import decode
@@ -375,7 +376,7 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
     """The interpreter's state for one attempt; everything is put back, torch's global state too."""
     vm.scope, vm.trace, vm.world = scope, trace, world
     vm.frame = vm.exc = vm.pending = None
-    vm.depth = vm.frames_made = vm.asking = 0
+    vm.depth = vm.frames_made = vm.asking = vm.hashing = 0
     state = globalstate.save()
     symnode.site_hook, scope.late = current_site, late_errors.before_assertion
     torch.compiler._is_compiling_flag, flag = True, torch.compiler._is_compiling_flag
@@ -726,8 +727,12 @@ def captured_frame(fn: Any, args: list) -> Any:
         f = new_frame(fn, list(args))
         f.parent = vm.frame
         vm.depth += 1
-        asks = not ASKED.isdisjoint(roles(fn, type(args[0])) if args and not fn.__name__.startswith("__") else (fn.__name__,))
+        names = roles(fn, type(args[0])) if args and not fn.__name__.startswith("__") else (fn.__name__,)
+        asks, hashes = not ASKED.isdisjoint(names), "__hash__" in names
+        if hashes and not isinstance(args[0], torch.Tensor | enum.Enum):
+            hashed_by(args[0], args[0], "__class__")
         vm.asking += asks
+        vm.hashing += hashes
         try:
             with layout.program():
                 r = vm.run(f)
@@ -740,6 +745,7 @@ def captured_frame(fn: Any, args: list) -> Any:
         finally:
             vm.depth -= 1
             vm.asking -= asks
+            vm.hashing -= hashes
     except (Break, Restart) as e:
         through_c(e)
         raise

@@ -21,7 +21,7 @@ from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.trace import saves_tensors
 from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, qualified, tensors_of
 from pliant.guards import views
-from pliant.interpret import globalstate, in_torch, tape, tensor_subclasses
+from pliant.interpret import globalstate, in_torch, policy, tape, tensor_subclasses
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
@@ -482,6 +482,9 @@ def takes_gradients(t: Any, what: str) -> None:
 
 
 OF_GRAD = tuple(inspect.signature(torch.autograd.grad).parameters)
+for _code in torch.autograd.grad.__code__.co_consts:
+    if isinstance(_code, types.CodeType) and _code.co_name == "<genexpr>":  # which arguments are tensors, in front of what tells a mode
+        policy.register(_code, policy.INLINE)
 
 
 @lookaside(torch.autograd.grad)

@@ -390,8 +390,8 @@ def setitem(o: Any, k: Any, v: Any) -> None:
 
 def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
     """`o[k] = v` as C does it. `put(k, v)`: the slot of a C class that was asked for by name, of which the class of `o` is a subclass."""
-    if vm.asking:
-        writes()
+    if vm.asking or vm.world.hashed_by:
+        writes(o)
     world = vm.world
     h = world.by_copy.get(id(o))
     if h is not None:

@@ -715,7 +715,10 @@ def helper(fn: Any) -> Callable[[Emitter, Effect], None]:
 
 
 def effect_setattr(e: Emitter, x: Effect) -> None:
-    put = e.builder.constant(support.raw_setattr(x.target), f"setattr_{type(x.target).__name__}")
+    put = support.raw_setattr(x.target)
+    if e.capture.under_modes and isinstance(x.target, torch.Tensor):  # the engine's `.grad`: where a mode is told, the graph breaks
+        put = support.without_modes(put)
+    put = e.builder.constant(put, f"setattr_{type(x.target).__name__}")
     e.tail.append(f"{put}({e.target(x.target)}, {e.builder.refs(x.args)})")
 
 

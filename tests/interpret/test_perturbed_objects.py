@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import enum
 import functools
@@ -769,3 +770,136 @@ def test_keywords_of_a_partial_that_are_written_to():
     run, x = compiled(program), torch.ones(3)
     for _ in range(3):
         assert str(run(x)) == str(program(x))
+
+
+class HashedByNumber:
+    def __init__(self, n):
+        self.n = n
+
+    def __hash__(self):
+        return self.n
+
+    def __eq__(self, other):
+        return type(other) is HashedByNumber and self.n == other.n
+
+
+class HashedByHeld(HashedByNumber):
+    def __hash__(self):
+        return len(self.n) if type(self.n) is list else self.n.n
+
+    def __eq__(self, other):
+        return self is other
+
+
+class HashedBySlot(HashedByNumber):
+    __slots__ = ("n",)
+
+
+class HashedByClass:
+    number = 3
+
+    def __hash__(self):
+        return self.number
+
+
+class HashedByGlobal:
+    def __hash__(self):
+        return NUMBER
+
+
+class Growing(dict):
+    def __hash__(self):
+        return len(self)
+
+
+NUMBER = 3
+
+
+def written(kind, write, *more):
+    def program(x):
+        key = kind(*copy.deepcopy(more))
+        held, members = {key: 1}, {key, (1, key)}
+        write(key)
+        return held, members, key
+
+    return program
+
+
+def another_global(key):
+    global NUMBER
+    NUMBER = 4
+
+
+def by_a_cell(x):
+    number = 3
+
+    class ByCell:
+        def __hash__(self):
+            return number
+
+    def up():
+        nonlocal number
+        number = 4
+
+    key = ByCell()
+    held, members = {key: 1}, {key}
+    up()
+    return held, members, key
+
+
+def given_another_number(x):
+    key, other = HashedByNumber(3), HashedByNumber(4)
+    held, members = {key: 1, other: 2}, frozenset([key, other])
+    key.n = 4
+    return held, members, key
+
+
+def counted(x):
+    key = HashedByNumber(3)
+    held = collections.defaultdict(list)
+    held[key].append(1)
+    key.n = 4
+    held[key].append(2)
+    return held, set(), key
+
+
+HASHED = {
+    "attribute": written(HashedByNumber, lambda key: setattr(key, "n", 4), 3),
+    "deleted": written(HashedByNumber, lambda key: (key.__dict__.update(n=5), delattr(key, "n"), setattr(key, "n", 4)), 3),
+    "by the dict": written(HashedByNumber, lambda key: key.__dict__.__setitem__("n", 4), 3),
+    "held object": written(HashedByHeld, lambda key: setattr(key.n, "n", 4), HashedByNumber(3)),
+    "held list": written(HashedByHeld, lambda key: key.n.append(0), [0]),
+    "slot": written(HashedBySlot, lambda key: setattr(key, "n", 4), 3),
+    "class": written(HashedByClass, lambda key: setattr(HashedByClass, "number", 4)),
+    "hides the class's": written(HashedByClass, lambda key: setattr(key, "number", 4)),
+    "global": written(HashedByGlobal, another_global),
+    "itself": written(Growing, lambda key: key.update(a=1)),
+    "its class": written(HashedByNumber, lambda key: setattr(key, "__class__", HashedByHeld) or setattr(key, "n", [1]), 3),
+    "cell": by_a_cell,
+    "one as the other": given_another_number,
+    "twice": counted,
+}
+
+
+@pytest.mark.parametrize("name", HASHED)
+def test_what_keys_were_hashed_by_is_changed(name):
+    """A container finds its key where it was put; made again behind the change, it would find it elsewhere."""
+    global NUMBER
+    said = []
+    for fn in (HASHED[name], compiled(HASHED[name])):
+        NUMBER, HashedByClass.number = 3, 3
+        held, members, key = fn(torch.ones(2))
+        said.append((key in held, key in members, len(held), len(members), list(held.values()), hash(key)))
+    NUMBER, HashedByClass.number = 3, 3
+    assert said[0] == said[1]
+
+
+def test_a_tensor_of_a_class_is_made_of_an_array():
+    class Marked(torch.Tensor):
+        pass
+
+    program = lambda x, a: x.new_tensor(a)  # noqa: E731
+    run = compiled(program)
+    for x in (torch.ones(2), torch.ones(2).as_subclass(Marked), torch.nn.Parameter(torch.ones(2))):
+        want, got = program(x, np.arange(3.0)), run(x, np.arange(3.0))
+        assert type(want) is type(got) and want.dtype is got.dtype and want.tolist() == got.tolist()

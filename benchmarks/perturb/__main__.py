@@ -4,7 +4,7 @@ python -m benchmarks.perturb --most 120 --json perturb.json          # all progr
 python -m benchmarks.perturb tests/objects patterns --seed 3         # programs whose names begin so
 PLIANT_TEST_ENTRIES=1 python -m benchmarks.perturb                   # every entry through its form on disk
 
-Programs run in worker processes (`--jobs`), forty to a process; one that ends its process is reported as a crash.
+Programs run in worker processes (`--jobs`), eighty to a process; one that ends its process is reported as a crash.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rich.table import Table
 from benchmarks.perturb.subjects import subjects
 from pliant.cli import workers
 
-CHUNK = 40
+CHUNK = 80
 
 
 class Run:

@@ -98,6 +98,20 @@ def descriptor(raw: Any, cls: type, name: str) -> Any:
     return world.locate(raw, S.const(raw))
 
 
+def gets(kind: type) -> bool:
+    """Whether a class of descriptors has a `__get__` of the program's, function or not."""
+    return bool(kind.__flags__ & HEAPTYPE) and type(lookup(kind, "__get__")) not in (types.WrapperDescriptorType, type(UNSET))
+
+
+def got(kind: type, found: Any, obj: Any, cls: Any) -> Any:
+    """What a descriptor gives: its `__get__` is called with it as it lies in the class, bound to nothing."""
+    g = lookup(kind, "__get__")
+    if type(g) is FunctionType:
+        return vm.interp(g, (found, obj, cls), {})
+    not_yet()
+    return vm.call(descriptor(g, kind, "__get__"), (found, obj, cls), {})
+
+
 def under(raw: Any, part: str, cls: type, name: str) -> Any:
     """What a property, static or class method holds: mostly a function, else what may change and is read as any other value is."""
     held = getattr(raw, part)
@@ -344,9 +358,8 @@ def bound(raw: Any, obj: Any, t: type, at: type, name: str) -> Any:
     if tr is staticmethod:
         return under(raw, "__func__", at, name)
     if has(tr, "__get__"):
-        g = lookup(tr, "__get__")
-        if type(g) is FunctionType:
-            return vm.interp(g, (descriptor(raw, at, name), obj, t), {})
+        if gets(tr):
+            return got(tr, descriptor(raw, at, name), obj, t)
         r = raw.__get__(obj, t)
         return descriptor(raw, at, name) if r is raw else r
     return class_value(raw, at, name)
@@ -389,9 +402,8 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
             raise Break("PL0007", f"__dict__ of {t.__name__}")
         shadows.read_all(vm.world, h.copy)
         return h.copy
-    g = lookup(tr, "__get__")
-    if type(g) is FunctionType:
-        return vm.interp(g, (descriptor(raw, at, name), obj, t), {})
+    if gets(tr):
+        return got(tr, descriptor(raw, at, name), obj, t)
     if name == "__class__":
         return vm.type_of(obj)
     if issubclass(type(obj), torch.Tensor):
@@ -587,8 +599,8 @@ def of_metaclass(cls: type, meta: type, name: str, m: Any) -> Any:
         return MethodType(m, cls)
     if meta is not type and m is not UNSET and not has(type(m), "__get__"):
         return class_value(m, meta, name)
-    if meta is not type and type(m) is not UNSET and type(lookup(type(m), "__get__")) is FunctionType:
-        return vm.interp(lookup(type(m), "__get__"), (descriptor(m, meta, name), cls, meta), {})
+    if meta is not type and type(m) is not UNSET and gets(type(m)):
+        return got(type(m), descriptor(m, meta, name), cls, meta)
     if m is UNSET and meta is not type and not hasattr(type, name):
         hook = lookup(meta, "__getattr__")
         if type(hook) is FunctionType:

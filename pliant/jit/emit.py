@@ -439,10 +439,16 @@ class Emitter:
     # -- generators -----------------------------------------------------------------------------------------------------
     def generator(self, b: Builder, g: Any) -> str:
         """A generator in whatever state it is in."""
+        text = self.unnamed_generator(b, g)
+        if g.left is not None or g.names == (g.frame.code.co_name, g.frame.code.co_qualname) and not g.done:
+            return text
+        return f"{b.constant(support.generator_named)}({text}, {b.simple(g.names[0])}, {b.simple(g.names[1])})"
+
+    def unnamed_generator(self, b: Builder, g: Any) -> str:
         f = g.frame
         name = f.code.co_name
         if g.done:
-            return f"{b.constant(support.exhausted)}({name!r})"
+            return f"{b.constant(support.exhausted)}()"
         if g.running:
             raise CannotReconstruct(f"the running generator {f.code.co_qualname}")
         if g.left is not None:

@@ -193,17 +193,21 @@ def prime(gen: Any) -> Any:
     return gen
 
 
-def exhausted(name: str) -> Any:
+def exhausted() -> Any:
     """A generator that has ended."""
 
     def ended() -> Any:
         return
         yield
 
-    ended.__name__ = name
     g = ended()
     g.close()
     return g
+
+
+def generator_named(gen: Any, name: str, qualname: str) -> Any:
+    gen.__name__, gen.__qualname__ = name, qualname
+    return gen
 
 
 def read_only(array: Any) -> Any:

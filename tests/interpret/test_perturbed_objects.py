@@ -8,6 +8,7 @@ import enum
 import functools
 import inspect
 import operator
+import re
 import sys
 import types
 import typing
@@ -903,3 +904,98 @@ def test_a_tensor_of_a_class_is_made_of_an_array():
     for x in (torch.ones(2), torch.ones(2).as_subclass(Marked), torch.nn.Parameter(torch.ones(2))):
         want, got = program(x, np.arange(3.0)), run(x, np.arange(3.0))
         assert type(want) is type(got) and want.dtype is got.dtype and want.tolist() == got.tolist()
+
+
+# -- `__get__` that is no function ------------------------------------------------------------------------------------------
+class Describing:
+    def __get__(self, obj, cls=None):
+        return obj is None, cls.__name__
+
+
+class DescribedHere:
+    n = Describing()
+
+
+class DescribedBehind(DescribedHere):
+    def behind(self):
+        return super().n
+
+
+class DescribingMeta(type):
+    n = Describing()
+
+
+class DescribedClass(metaclass=DescribingMeta):
+    pass
+
+
+class Stored(Describing):
+    def __set__(self, obj, value):
+        obj.__dict__["n"] = value
+
+
+class DescribedByData:
+    n = Stored()
+
+
+def described(x):
+    h, d = DescribedHere(), DescribedByData()
+    before = h.n
+    h.__dict__["n"] = 5
+    d.n = 7
+    return x + 1, before, DescribedHere.n, DescribedBehind().behind(), DescribedClass.n, h.n, d.n, DescribedByData.n
+
+
+OWN_GET = Describing.__get__
+
+
+@pytest.mark.parametrize(
+    "get",
+    [
+        functools.partial(OWN_GET), staticmethod(OWN_GET), lambda self, obj, cls=None: 8, functools.lru_cache(lambda *args: 4), tuple,
+        functools.partial(lambda *args: len(args)), classmethod(lambda *args: 8), property(lambda self: lambda *args: 9), None, len,
+    ],
+    ids=["partial", "static method", "another", "cached", "class", "number of arguments", "class method", "property", "None", "builtin"],
+)  # fmt: skip
+def test_descriptors_whose_get_is_no_function(get):
+    """It is called as it lies in the class, bound to nothing, with the descriptor, the object and the class."""
+    run, x = compiled(described), torch.ones(2)
+    for value in (OWN_GET, get, OWN_GET):
+        Describing.__get__ = value
+        said = []
+        try:
+            for fn in (described, run):
+                try:
+                    said.append(str(re.sub("0x[0-9a-f]+", "", str(fn(x)))))
+                except TypeError as e:
+                    said.append(str(e))
+        finally:
+            Describing.__get__ = OWN_GET
+        assert said[0] == said[1]
+
+
+# -- names of generators ----------------------------------------------------------------------------------------------------
+def named_as():
+    return 3
+
+
+@functools.wraps(named_as)
+def wrapping(*args):
+    yield 1
+    yield 2
+
+
+def generators_begun(x):
+    new, begun, ended = wrapping(), wrapping(), wrapping()
+    next(begun), list(ended)
+    wrapping.__name__ = "later"
+    last = wrapping()
+    wrapping.__name__ = "named_as"
+    return x + 1, new, begun, ended, last
+
+
+def test_generators_have_the_names_of_their_functions():
+    run, x = compiled(generators_begun), torch.ones(2)
+    for _ in range(2):
+        names = [[(g.__name__, g.__qualname__) for g in fn(x)[1:]] for fn in (generators_begun, run)]
+        assert names[0] == names[1] and names[0][0] == ("named_as", "named_as")

@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.map import map as torch_map
+from torch.utils import _pytree as pytree
 
 from tests.helpers import check, compiled, pliant
 from tests.programs.registry import t
@@ -999,3 +1001,18 @@ def test_generators_have_the_names_of_their_functions():
     for _ in range(2):
         names = [[(g.__name__, g.__qualname__) for g in fn(x)[1:]] for fn in (generators_begun, run)]
         assert names[0] == names[1] and names[0][0] == ("named_as", "named_as")
+
+
+@pytest.mark.parametrize("which", [(), (0,), (1,), (0, 1)])
+def test_map_with_tensors_of_a_class(which):
+    class Marked(torch.Tensor):
+        pass
+
+    programs = [lambda x, y: torch_map(lambda v, y: (v * 2 + y, v.sum()), x, y), lambda x, y: torch_map(lambda v, y: v[0] * 2, [x, x + 1], y)]
+    for program in programs:
+        run = compiled(program)
+        args = [torch.arange(6.0).view(2, 3), torch.ones(3)]
+        for i in which:
+            args[i] = args[i].as_subclass(Marked)
+        want, got = (pytree.tree_leaves(fn(*args)) for fn in (program, run))
+        assert [(type(a), a.tolist()) for a in want] == [(type(a), a.tolist()) for a in got]

@@ -26,7 +26,7 @@ from pliant.guards import source as S
 from pliant.guards.question import Raised
 from pliant.interpret import globalstate, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
-from pliant.interpret.attributes import SLOTS, bound_special, lookup, type_name
+from pliant.interpret.attributes import SLOTS, bind_class, bound_special, lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
@@ -616,7 +616,8 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     if type(c) is FunctionType:
         return call_function(c, (fn, *args), kwargs)
     if type(c) is staticmethod or type(c) is classmethod:
-        return call(vm.getattr(c, "__func__"), args if type(c) is staticmethod else (vm.type_of(fn), *args), kwargs)
+        func = vm.getattr(c, "__func__")
+        return call(func if type(c) is staticmethod else bind_class(func, vm.type_of(fn)), args, kwargs)
     if "_pliant_original" in t.__dict__:  # a compiled module, called by what is compiled itself: it is its module
         return call_function(lookup(t.__mro__[2], "__call__"), (fn, *args), kwargs)
     if c is UNSET:

@@ -1008,7 +1008,10 @@ def test_map_with_tensors_of_a_class(which):
     class Marked(torch.Tensor):
         pass
 
-    programs = [lambda x, y: torch_map(lambda v, y: (v * 2 + y, v.sum()), x, y), lambda x, y: torch_map(lambda v, y: v[0] * 2, [x, x + 1], y)]
+    programs = [
+        lambda x, y: torch_map(lambda v, y: (v * 2 + y, v.sum()), x, y),
+        lambda x, y: torch_map(lambda v, y: v[0] * 2, [x, x + 1], y),
+    ]
     for program in programs:
         run = compiled(program)
         args = [torch.arange(6.0).view(2, 3), torch.ones(3)]

@@ -89,8 +89,8 @@ def picked(x: Any, dim: int, index: Any) -> Any:
 
 def gather(x: Any, dim: Any, index: Any, *, sparse_grad: Any = False, out: Any = None) -> Any:
     only(sparse_grad=sparse_grad, out=out)
-    whole(index)
-    return picked(x, dim, index)
+    filled(index)
+    return picked(x, dim, index).contiguous()  # indexing lays out what it gives as the index is
 
 
 def item(x: Any, index: Any) -> Any:

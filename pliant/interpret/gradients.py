@@ -56,6 +56,8 @@ def l_apply(args: tuple, kw: dict) -> Any:
             raise Break("PL0030", f"an autograd.Function whose {name} is no static or class method", clean=True)
         if type(found.__func__) is not types.FunctionType:
             raise Break("PL0030", f"an autograd.Function whose {name} is no function", clean=True)
+        if found.__func__.__code__.co_flags & inspect.CO_GENERATOR:  # what it gives holds the node
+            raise Break("PL0030", f"an autograd.Function whose {name} is a generator", clean=True)
         if id(found.__func__) not in vm.world.own_functions:
             guard_function(found.__func__)
     if args[0] is CROSS_MAP and plain_images(*args[1:], **kw):

@@ -14,7 +14,6 @@ import logging
 import sys
 import types
 import weakref
-from collections import deque
 from inspect import getattr_static
 from typing import Any
 
@@ -25,6 +24,7 @@ from pliant.guards import source as S
 from pliant.interpret import class_writes, globalstate, shadows, tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import CLASS_OF_OBJECTS, HEAPTYPE, NO_DICT
+from pliant.interpret.module_parts import nn_module_getattr
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, vm, writes
@@ -157,11 +157,6 @@ def own_dict(obj: Any, outside: bool) -> tuple[dict | None, Any]:
     return d, vm.world.by_copy.get(id(d))
 
 
-def dict_read(d: dict, name: str) -> Any:
-    h = vm.world.by_copy.get(id(d))
-    return shadows.item(vm.world, h, name) if h is not None else d[name]
-
-
 def class_value(raw: Any, cls: type, name: str) -> Any:
     """A plain object found on a class: it belongs to the outside, unless the program has set it."""
     if name in vm.world.class_writes and class_writes.written(cls, name) is raw:
@@ -176,29 +171,11 @@ def class_value(raw: Any, cls: type, name: str) -> Any:
     return vm.world.locate(raw, S.const(owner).dict().key(name))
 
 
-MUTABLE = (list, dict, set, bytearray, deque)
-DEEP = 4  # how far into containers of containers
-
-
-def hashed_by(value: Any, what: Any = None, name: str = "") -> None:
-    """A `__hash__` that C code asks for a container has read attribute `name` of an object, a cell or a global, and found this value."""
-    known = vm.world.hashed_by
-    known[id(what), name] = what
-    if name and type(what) is not dict:  # or by way of its `__dict__`, or what its class has
-        d = dict_of(what, id(what) in vm.world.outside)
-        known[id(d), ""] = d
-        known.update({(id(c), name): c for c in type(what).__mro__})
-    found = [value]
-    for _ in range(DEEP):
-        known.update({(id(v), ""): v for v in found if isinstance(v, MUTABLE)})
-        found = [x for v in found if isinstance(v, list | tuple | dict) for x in (dict.values(v) if isinstance(v, dict) else v)]
-
-
 def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
     """`getattr(obj, name)`; `generic=True` is `object.__getattribute__`."""
     value = attribute(obj, name, generic)
     if vm.hashing:
-        hashed_by(value, obj, name)
+        shadows.hashed_by(value, obj, name)
     return value
 
 
@@ -434,23 +411,6 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
             return v
         return vm.world.locate(v, vm.world.sources[id(obj)].attr(name))
     return v
-
-
-def nn_module_getattr(obj: Any, t: type, name: str, d: dict, h: Any) -> Any:
-    """`nn.Module.__getattr__` without interpreting it: parameters, buffers, submodules."""
-    world = vm.world
-    for kind in ("_parameters", "_buffers", "_modules"):
-        if kind not in d or (h is not None and shadows.is_empty(world, h, kind)):
-            continue
-        sub = shadows.item(world, h, kind) if h is not None else d[kind]
-        if not isinstance(sub, dict):
-            raise Break("PL0007", f"attribute {name!r} of a {t.__name__}, whose {kind} is no dict", clean=True)
-        inner = world.by_copy.get(id(sub))
-        if name in sub:
-            return shadows.item(world, inner, name) if inner is not None else sub[name]
-        if inner is not None:
-            shadows.absent(world, inner, name)
-    raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
 
 
 PLAIN_VALUES = (torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device, type(None))

@@ -293,7 +293,7 @@ def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
     if look is not None:
         if not binds(fn.__code__, fn, args, kwargs):
             raise_binding_error(fn, args, kwargs)
-        if globalstate.heard() and tells_modes(fn):
+        if globalstate.heard_of(fn):
             return inline(fn, args, kwargs)  # which calls it again, with the mode off, or has another answer
         return call_lookaside(fn, look, args, kwargs)
     p = policy.python_policy(fn)
@@ -301,11 +301,6 @@ def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
         special = BY_CODE.get(id(fn.__code__))
         return inline(fn, args, kwargs) if special is None else special(fn, args, kwargs)
     return apply_kind(p, fn, args, kwargs)
-
-
-def tells_modes(fn: Any) -> bool:
-    """Whether a function of PyTorch's about tensors and gradients, written in Python, tells modes of itself before all else."""
-    return fn.__module__ in ("torch._tensor", "torch.autograd") and "handle_torch_function" in fn.__code__.co_names
 
 
 def wraps_another(fn: Any) -> bool:
@@ -615,9 +610,9 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     c = lookup(t, "__call__")
     if type(c) is FunctionType:
         return call_function(c, (fn, *args), kwargs)
-    if type(c) is staticmethod or type(c) is classmethod:
+    if type(c) in (staticmethod, classmethod):
         func = vm.getattr(c, "__func__")
-        return call(func if type(c) is staticmethod else bind_class(func, vm.type_of(fn)), args, kwargs)
+        return call(bind_class(func, vm.type_of(fn)) if type(c) is classmethod else func, args, kwargs)
     if "_pliant_original" in t.__dict__:  # a compiled module, called by what is compiled itself: it is its module
         return call_function(lookup(t.__mro__[2], "__call__"), (fn, *args), kwargs)
     if c is UNSET:

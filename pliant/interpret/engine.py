@@ -81,6 +81,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     random_state,
     scans,
     sequential_scans,
+    shadows,
     spelled_out,
     subclass_making,
     sums,
@@ -93,7 +94,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     wrapper_gradients,
 )
 from pliant.interpret import capture as C
-from pliant.interpret.attributes import hashed_by, lookup
+from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame
 from pliant.interpret.calls import BY_CODE, guard_function, inline, new_frame
 from pliant.interpret.decode import decode
@@ -484,7 +485,10 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         world.error_on_break = compiler_settings.at_begin()
         for mode in globalstate.function_modes():  # GLOBAL_STATE holds their identity; what they hold is guarded as it is read
             world.adopt(mode, S.const(mode))
-        frame = first_frame(fn, args, start)
+        try:
+            frame = first_frame(fn, args, start)
+        except Break as b:  # what a resumed frame was left with cannot be given to it
+            raise CaptureFailed(f"{b.code}: {b.reason}") from b
         exit_: Any
         try:
             with trace.recording():
@@ -730,7 +734,7 @@ def captured_frame(fn: Any, args: list) -> Any:
         names = roles(fn, type(args[0])) if args and not fn.__name__.startswith("__") else (fn.__name__,)
         asks, hashes = not ASKED.isdisjoint(names), "__hash__" in names
         if hashes and not isinstance(args[0], torch.Tensor | enum.Enum):
-            hashed_by(args[0], args[0], "__class__")
+            shadows.hashed_by(args[0], args[0], "__class__")
         vm.asking += asks
         vm.hashing += hashes
         try:

@@ -16,8 +16,8 @@ from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
-from pliant.interpret import exception_groups
-from pliant.interpret.attributes import CONTENTS, Empty, getattr_, hashed_by, lookup, type_name
+from pliant.interpret import exception_groups, shadows
+from pliant.interpret.attributes import CONTENTS, Empty, getattr_, lookup, type_name
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
@@ -165,7 +165,7 @@ def read_cell(cell: Any, f: Any, i: int) -> Any:
     if vm.asking and key in world.cell_writes:
         changed()
     if vm.hashing:
-        hashed_by(got[1], cell)
+        shadows.hashed_by(got[1], cell)
     return got[1]
 
 
@@ -219,7 +219,7 @@ def global_value(g: dict, name: str) -> Any:
     """What `name` means to code with the globals `g`."""
     value = found_global(g, name)
     if vm.hashing:
-        hashed_by(value, g, name)
+        shadows.hashed_by(value, g, name)
     return value
 
 

@@ -21,7 +21,7 @@ from pliant.interpret import shadows
 from pliant.interpret.attributes import bound_special, lookup, type_name
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
+from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position, unfit
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.late_items import item_at, may_be_late
@@ -662,14 +662,6 @@ def of_unsure_sign(ta: type, tb: type, a: Any) -> bool:
     return False
 
 
-NO_NUMBERS = {str, bytes, type(None), range, slice}
-FLOATS = {float, complex, torch.SymFloat}
-OF_BITS = {
-    operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift, operator.iand, operator.ior, operator.ixor,
-    operator.ilshift, operator.irshift,
-}  # fmt: skip
-
-
 def binary(fn: Callable, a: Any, b: Any) -> Any:
     """A binary operator or its in-place form."""
     ta, tb = type(a), type(b)
@@ -679,9 +671,7 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
             if later is not None:
                 return later
             b = specialize(b)
-        if fn in OF_BITS and not FLOATS.isdisjoint((ta, tb)) or {ta, tb} & NO_NUMBERS and fn in (operator.pow, operator.ipow):
-            return fn(specialize(a), specialize(b))  # a TypeError, in CPython's words
-        if fn in (operator.pow, operator.ipow) and of_unsure_sign(ta, tb, a):
+        if unfit(fn, ta, tb) or fn in (operator.pow, operator.ipow) and of_unsure_sign(ta, tb, a):
             return fn(specialize(a), specialize(b))
         if ta is int and tb in SYM_TYPES and a.bit_length() > 63 or tb is int and ta in SYM_TYPES and b.bit_length() > 63:
             return fn(specialize(a), specialize(b))  # symbolic numbers are of 64 bits

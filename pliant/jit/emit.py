@@ -439,16 +439,9 @@ class Emitter:
     # -- generators -----------------------------------------------------------------------------------------------------
     def generator(self, b: Builder, g: Any) -> str:
         """A generator in whatever state it is in."""
-        text = self.unnamed_generator(b, g)
-        if g.left is not None or g.names == (g.frame.code.co_name, g.frame.code.co_qualname) and not g.done:
-            return text
-        return f"{b.constant(support.generator_named)}({text}, {b.simple(g.names[0])}, {b.simple(g.names[1])})"
-
-    def unnamed_generator(self, b: Builder, g: Any) -> str:
         f = g.frame
-        name = f.code.co_name
         if g.done:
-            return f"{b.constant(support.exhausted)}()"
+            return f"{b.constant(support.exhausted)}{g.names!r}"
         if g.running:
             raise CannotReconstruct(f"the running generator {f.code.co_qualname}")
         if g.left is not None:
@@ -456,8 +449,8 @@ class Emitter:
         frame = suspend(f, 0, f.decoded.offsets[f.pc])
         mode = resume.YIELD if g.started else resume.START
         p = resume.plan(frame, mode=mode, loops=(), lasti=instruction_index(f.code), cache=self.context.cache)
-        make = resume.generator_function(p.resume, frame.globals, name)
-        text = f"{b.constant(make, f'generator_{name}')}([{b.refs(p.items)}])"
+        make = resume.generator_function(p.resume, frame.globals, g.names)
+        text = f"{b.constant(make, f'generator_{f.code.co_name}')}([{b.refs(p.items)}])"
         return f"{b.constant(support.prime)}({text})" if g.started else text
 
 
@@ -721,10 +714,7 @@ def helper(fn: Any) -> Callable[[Emitter, Effect], None]:
 
 
 def effect_setattr(e: Emitter, x: Effect) -> None:
-    put = support.raw_setattr(x.target)
-    if e.capture.under_modes and isinstance(x.target, torch.Tensor):  # the engine's `.grad`: where a mode is told, the graph breaks
-        put = support.without_modes(put)
-    put = e.builder.constant(put, f"setattr_{type(x.target).__name__}")
+    put = e.builder.constant(support.raw_setattr(x.target, e.capture.under_modes), f"setattr_{type(x.target).__name__}")
     e.tail.append(f"{put}({e.target(x.target)}, {e.builder.refs(x.args)})")
 
 

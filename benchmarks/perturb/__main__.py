@@ -2,6 +2,7 @@
 
 python -m benchmarks.perturb --most 120 --json perturb.json          # all programs; a second run goes on where the first one stopped
 python -m benchmarks.perturb tests/objects patterns --seed 3         # programs whose names begin so
+python -m benchmarks.perturb --shuffle --seed 4                      # all, in an order by the seed, so that each group is reached soon
 PLIANT_TEST_ENTRIES=1 python -m benchmarks.perturb                   # every entry through its form on disk
 
 Programs run in worker processes (`--jobs`), eighty to a process; one that ends its process is reported as a crash.

@@ -347,6 +347,7 @@ READERS = {
 ASKED_DIRECTLY: dict[tuple[str, str, str], str] = {
     ("attributes", "class_value", "next"): "over the MRO, our own generator",
     ("attributes", "descriptor", "next"): "over the MRO, our own generator",
+    ("attributes", "gets", "bool"): "of a flag of a type",
     ("calls", "answered", "str"): "a message of an error",
     ("calls", "name_of", "str"): "a name",
     ("lookasides", "l_symbol_hash", "hash"): "of a number, pinned",

@@ -2,9 +2,10 @@
 
 python -m benchmarks.perturb --most 120 --json perturb.json          # all programs; a second run goes on where the first one stopped
 python -m benchmarks.perturb tests/objects patterns --seed 3         # programs whose names begin so
+python -m benchmarks.perturb --shuffle --seed 4                      # all, in an order by the seed, so that each group is reached soon
 PLIANT_TEST_ENTRIES=1 python -m benchmarks.perturb                   # every entry through its form on disk
 
-Programs run in worker processes (`--jobs`), forty to a process; one that ends its process is reported as a crash.
+Programs run in worker processes (`--jobs`), eighty to a process; one that ends its process is reported as a crash.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import functools
 import json
 import os
 import queue
+import random
 import sys
 import threading
 import time
@@ -26,7 +28,7 @@ from rich.table import Table
 from benchmarks.perturb.subjects import subjects
 from pliant.cli import workers
 
-CHUNK = 40
+CHUNK = 80
 
 
 class Run:
@@ -104,6 +106,8 @@ class Run:
 
     def go(self, names: list[str]) -> None:
         todo: queue.Queue = queue.Queue()
+        if self.args.shuffle:
+            random.Random(self.args.seed).shuffle(names)
         names = [n for n in names if self.key(n) not in self.data["programs"]]
         for i in range(0, len(names), CHUNK):
             todo.put(names[i : i + CHUNK])
@@ -152,6 +156,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--most", type=int, default=120, help="perturbations of a program")
     parser.add_argument("--seconds", type=float, default=60, help="for a program")
+    parser.add_argument("--shuffle", action="store_true", help="programs in an order that the seed decides, so that each group is reached")
     parser.add_argument("--kinds", default="", help="kinds of change, with commas between them; none: all")
     parser.add_argument("--total", type=float, help="start no more programs after so many seconds")
     parser.add_argument("--jobs", type=int, default=2)

@@ -97,7 +97,8 @@ def set_data(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
 
 def hook_set(t: torch.Tensor, method: str, hook: Any, removed: bool) -> Any:
     """The handle of a hook that is set on a tensor of the program's, and perhaps taken away again. Called by emitted code."""
-    handle = getattr(ORIGINAL, method)(t, hook)
+    with torch._C.DisableTorchFunction():  # modes have been told by then
+        handle = getattr(ORIGINAL, method)(t, hook)
     if removed:
         handle.remove()
     return handle

@@ -139,16 +139,17 @@ def gru(x: Any, steps: Steps, hx: list, out: Any, params: list, grads: list) -> 
     return found, [last], weights
 
 
-def plain(of_out: Any) -> Any:
-    """h' = f(W x + U h), whose derivative `of_out` tells of h'."""
+def plain(derivative: Any) -> Any:
+    """h' = f(W x + U h): `derivative` puts into `out` what a gradient of h' is for what f is given, as it tells of h'."""
 
     def run(x: Any, steps: Steps, hx: list, out: Any, params: list, grads: list) -> tuple:
         w, u, b, _, _ = params
-        before, slope = steps.previous(out, hx[0]), steps.cut(of_out(out))
+        before, made = steps.previous(out, hx[0]), steps.cut(out)
         d_rows, last = torch.empty_like(out), grads[1].clone()
         rows, d_out, rest = steps.cut(d_rows), steps.cut(grads[0]), steps.heads(last)
         for at in reversed(steps.order):
-            torch.mm(torch.mul(rest[at] + d_out[at], slope[at], out=rows[at]), u, out=rest[at])
+            derivative(rest[at] + d_out[at], made[at], rows[at])
+            torch.mm(rows[at], u, out=rest[at])
         found, weights = of_products(d_rows, d_rows, x, w, before, b is not None)
         return found, [last], weights
 
@@ -168,8 +169,8 @@ def of_products(d_x: Any, d_h: Any, x: Any, w: Any, h: Any, biases: bool) -> tup
 
 
 KINDS = {
-    "lstm": lstm, "gru": gru, "rnn_tanh": plain(lambda out: 1 - out * out),
-    "rnn_relu": plain(lambda out: (out > 0).to(out.dtype)),
+    "lstm": lstm, "gru": gru, "rnn_tanh": plain(lambda g, h, out: torch.mul(g, 1 - h * h, out=out)),
+    "rnn_relu": plain(lambda g, h, out: torch.ops.aten.threshold_backward.grad_input(g, h, 0, grad_input=out)),
 }  # fmt: skip
 
 

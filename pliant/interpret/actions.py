@@ -241,6 +241,14 @@ def with_except(f: Any, a: Any) -> Row:
     return ("call", f.stack[-4], (type(e), e, vm.getattr(e, "__traceback__")), {}), 0, 1
 
 
+def store_global(f: Any, name: str) -> Row:
+    return ("call", runtime.set_global, (f.func, name, f.stack[-1]), {}), 1, 0
+
+
+def store_deref(f: Any, i: int) -> Row:
+    return ("call", setattr, (f.fast[i], "cell_contents", f.stack[-1]), {}), 1, 0
+
+
 ACTIONS: dict[Kind, Callable[[Any, Any], Row]] = {
     K.CALL: call,
     K.CALL_EX: call_ex,
@@ -253,6 +261,8 @@ ACTIONS: dict[Kind, Callable[[Any, Any], Row]] = {
     K.LOAD_METHOD: load_method,
     K.STORE_ATTR: named(setattr, 2, 0),
     K.DELETE_ATTR: named(delattr, 1, 0),
+    K.STORE_GLOBAL: store_global,
+    K.STORE_DEREF: store_deref,
     K.LOAD_ITEM: function(operator.getitem, 2),
     K.STORE_ITEM: function(operator.setitem, 3, 0, order=(1, 2, 0)),
     K.DELETE_ITEM: function(operator.delitem, 2, 0),

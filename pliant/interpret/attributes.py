@@ -24,6 +24,7 @@ from pliant.guards import source as S
 from pliant.interpret import class_writes, globalstate, shadows, tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import CLASS_OF_OBJECTS, HEAPTYPE, NO_DICT
+from pliant.interpret.module_parts import nn_module_getattr
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, vm, writes
@@ -97,6 +98,20 @@ def descriptor(raw: Any, cls: type, name: str) -> Any:
     return world.locate(raw, S.const(raw))
 
 
+def gets(kind: type) -> bool:
+    """Whether a class of descriptors has a `__get__` of the program's, function or not."""
+    return bool(kind.__flags__ & HEAPTYPE) and type(lookup(kind, "__get__")) not in (types.WrapperDescriptorType, type(UNSET))
+
+
+def got(kind: type, found: Any, obj: Any, cls: Any) -> Any:
+    """What a descriptor gives: its `__get__` is called with it as it lies in the class, bound to nothing."""
+    g = lookup(kind, "__get__")
+    if type(g) is FunctionType:
+        return vm.interp(g, (found, obj, cls), {})
+    not_yet()
+    return vm.call(descriptor(g, kind, "__get__"), (found, obj, cls), {})
+
+
 def under(raw: Any, part: str, cls: type, name: str) -> Any:
     """What a property, static or class method holds: mostly a function, else what may change and is read as any other value is."""
     held = getattr(raw, part)
@@ -142,11 +157,6 @@ def own_dict(obj: Any, outside: bool) -> tuple[dict | None, Any]:
     return d, vm.world.by_copy.get(id(d))
 
 
-def dict_read(d: dict, name: str) -> Any:
-    h = vm.world.by_copy.get(id(d))
-    return shadows.item(vm.world, h, name) if h is not None else d[name]
-
-
 def class_value(raw: Any, cls: type, name: str) -> Any:
     """A plain object found on a class: it belongs to the outside, unless the program has set it."""
     if name in vm.world.class_writes and class_writes.written(cls, name) is raw:
@@ -163,6 +173,13 @@ def class_value(raw: Any, cls: type, name: str) -> Any:
 
 def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
     """`getattr(obj, name)`; `generic=True` is `object.__getattribute__`."""
+    value = attribute(obj, name, generic)
+    if vm.hashing:
+        shadows.hashed_by(value, obj, name)
+    return value
+
+
+def attribute(obj: Any, name: str, generic: bool) -> Any:
     t = type(obj)
     world = vm.world
     if t in world.ordinary:
@@ -318,9 +335,8 @@ def bound(raw: Any, obj: Any, t: type, at: type, name: str) -> Any:
     if tr is staticmethod:
         return under(raw, "__func__", at, name)
     if has(tr, "__get__"):
-        g = lookup(tr, "__get__")
-        if type(g) is FunctionType:
-            return vm.interp(g, (descriptor(raw, at, name), obj, t), {})
+        if gets(tr):
+            return got(tr, descriptor(raw, at, name), obj, t)
         r = raw.__get__(obj, t)
         return descriptor(raw, at, name) if r is raw else r
     return class_value(raw, at, name)
@@ -363,9 +379,8 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
             raise Break("PL0007", f"__dict__ of {t.__name__}")
         shadows.read_all(vm.world, h.copy)
         return h.copy
-    g = lookup(tr, "__get__")
-    if type(g) is FunctionType:
-        return vm.interp(g, (descriptor(raw, at, name), obj, t), {})
+    if gets(tr):
+        return got(tr, descriptor(raw, at, name), obj, t)
     if name == "__class__":
         return vm.type_of(obj)
     if issubclass(type(obj), torch.Tensor):
@@ -396,23 +411,6 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
             return v
         return vm.world.locate(v, vm.world.sources[id(obj)].attr(name))
     return v
-
-
-def nn_module_getattr(obj: Any, t: type, name: str, d: dict, h: Any) -> Any:
-    """`nn.Module.__getattr__` without interpreting it: parameters, buffers, submodules."""
-    world = vm.world
-    for kind in ("_parameters", "_buffers", "_modules"):
-        if kind not in d or (h is not None and shadows.is_empty(world, h, kind)):
-            continue
-        sub = shadows.item(world, h, kind) if h is not None else d[kind]
-        if not isinstance(sub, dict):
-            raise Break("PL0007", f"attribute {name!r} of a {t.__name__}, whose {kind} is no dict", clean=True)
-        inner = world.by_copy.get(id(sub))
-        if name in sub:
-            return shadows.item(world, inner, name) if inner is not None else sub[name]
-        if inner is not None:
-            shadows.absent(world, inner, name)
-    raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
 
 
 PLAIN_VALUES = (torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device, type(None))
@@ -561,8 +559,8 @@ def of_metaclass(cls: type, meta: type, name: str, m: Any) -> Any:
         return MethodType(m, cls)
     if meta is not type and m is not UNSET and not has(type(m), "__get__"):
         return class_value(m, meta, name)
-    if meta is not type and type(m) is not UNSET and type(lookup(type(m), "__get__")) is FunctionType:
-        return vm.interp(lookup(type(m), "__get__"), (descriptor(m, meta, name), cls, meta), {})
+    if meta is not type and type(m) is not UNSET and gets(type(m)):
+        return got(type(m), descriptor(m, meta, name), cls, meta)
     if m is UNSET and meta is not type and not hasattr(type, name):
         hook = lookup(meta, "__getattr__")
         if type(hook) is FunctionType:
@@ -614,8 +612,8 @@ NAMES_OF_FUNCTIONS = ("__name__", "__qualname__")  # taken not to change
 
 def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
     """`setattr(obj, name, value)`; `generic=True` is `object.__setattr__`."""
-    if vm.asking:
-        writes()
+    if vm.asking or vm.world.hashed_by:
+        writes(obj, name)
     t = type(obj)
     world = vm.world
     row = ROWS.get(t)
@@ -743,8 +741,8 @@ def set_class_attribute(cls: type, name: str, value: Any, generic: bool) -> None
 
 def delattr_(obj: Any, name: str, generic: bool = False) -> None:
     """`delattr(obj, name)`."""
-    if vm.asking:
-        writes()
+    if vm.asking or vm.world.hashed_by:
+        writes(obj, name)
     t = type(obj)
     world = vm.world
     row = ROWS.get(t)

@@ -47,8 +47,18 @@ def whole(x: Any, refused: str = "") -> None:
         if C.is_batchedtensor(x) and C.maybe_get_bdim(x) != 0:
             raise Unspelled
         x = C.get_unwrapped(x)
+    filled(x)
     if not x.is_contiguous():
         raise Break("PL0030", refused, clean=True) if refused else Unspelled
+
+
+def filled(*tensors: Any) -> None:
+    """Results without elements are laid out as PyTorch's own rule has it."""
+    for x in tensors:
+        while C.is_functorch_wrapped_tensor(x):
+            x = C.get_unwrapped(x)
+        if any([bool(n == 0) for n in x.shape]):
+            raise Unspelled
 
 
 def sound(index: Any, size: Any) -> Any:
@@ -79,7 +89,8 @@ def picked(x: Any, dim: int, index: Any) -> Any:
 
 def gather(x: Any, dim: Any, index: Any, *, sparse_grad: Any = False, out: Any = None) -> Any:
     only(sparse_grad=sparse_grad, out=out)
-    return picked(x, dim, index)
+    filled(index)
+    return picked(x, dim, index).contiguous()  # indexing lays out what it gives as the index is
 
 
 def item(x: Any, index: Any) -> Any:
@@ -147,6 +158,7 @@ def cat(tensors: Any, dim: Any = 0, *, out: Any = None) -> Any:
     only(out=out)
     if type(tensors) not in (list, tuple) or not 2 <= len(tensors) <= MOST or len({(t.dim(), t.dtype) for t in tensors}) != 1:
         raise Unspelled
+    filled(*tensors)
     rank = tensors[0].dim()
     if rank == 0 or type(dim) is not int or tensors[0].dtype.is_complex:
         raise Unspelled
@@ -257,6 +269,7 @@ def chosen(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     def choose(x: Any, *args: Any, **kwargs: Any) -> Any:
         precise(x)
+        whole(x)
         found = fn(x.detach(), *args, **kwargs)
         if not isinstance(found, tuple) or len(found) != 2:
             raise Unspelled

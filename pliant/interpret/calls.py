@@ -26,7 +26,7 @@ from pliant.guards import source as S
 from pliant.guards.question import Raised
 from pliant.interpret import globalstate, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
-from pliant.interpret.attributes import SLOTS, bound_special, lookup, type_name
+from pliant.interpret.attributes import SLOTS, bind_class, bound_special, lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
@@ -293,6 +293,8 @@ def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
     if look is not None:
         if not binds(fn.__code__, fn, args, kwargs):
             raise_binding_error(fn, args, kwargs)
+        if globalstate.heard_of(fn):
+            return inline(fn, args, kwargs)  # which calls it again, with the mode off, or has another answer
         return call_lookaside(fn, look, args, kwargs)
     p = policy.python_policy(fn)
     if p.kind == "inline":
@@ -430,8 +432,8 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
         return apply_kind(policy.c_policy(fn), fn, args, kwargs)
     t = type(owner)
     name = fn.__name__
-    if vm.asking and name in policy.python.CHANGING:
-        writes()
+    if name in policy.python.CHANGING:
+        writes(owner)
     row = ROWS.get(t)
     if row is not None and row.method is not None:
         return row.method(owner, name, args, kwargs)
@@ -571,6 +573,8 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
         row = ROWS.get(type(args[0])) if args else None
         if row is not None and row.method is not None and owner is not object:
             return row.method(args[0], fn.__name__, args[1:], kwargs)
+        if args and fn.__name__ in policy.python.CHANGING:
+            writes(args[0])
         if owner is dict and args and isinstance(args[0], OrderedDict) and fn.__name__ in policy.python.CHANGING:
             raise Break("PL0006", f"dict.{fn.__name__} of an OrderedDict, which keeps an order of its own", clean=True)
         known = args and (id(args[0]) in world.by_copy or id(args[0]) in world.outside)
@@ -606,8 +610,9 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     c = lookup(t, "__call__")
     if type(c) is FunctionType:
         return call_function(c, (fn, *args), kwargs)
-    if type(c) is staticmethod or type(c) is classmethod:
-        return call(vm.getattr(c, "__func__"), args if type(c) is staticmethod else (vm.type_of(fn), *args), kwargs)
+    if type(c) in (staticmethod, classmethod):
+        func = vm.getattr(c, "__func__")
+        return call(bind_class(func, vm.type_of(fn)) if type(c) is classmethod else func, args, kwargs)
     if "_pliant_original" in t.__dict__:  # a compiled module, called by what is compiled itself: it is its module
         return call_function(lookup(t.__mro__[2], "__call__"), (fn, *args), kwargs)
     if c is UNSET:
@@ -671,6 +676,8 @@ GETTERS = {operator.attrgetter: attrgetter, operator.itemgetter: itemgetter, ope
 def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Slots of C types bound to an object: `super().__setattr__`, `x.__eq__`…"""
     o, name = fn.__self__, fn.__name__
+    if name in policy.python.CHANGING:
+        writes(o)
     if name == "__getattribute__":
         return vm.getattr(o, args[0], True)
     if name == "__setattr__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import gc
 import importlib
@@ -80,6 +81,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     random_state,
     scans,
     sequential_scans,
+    shadows,
     spelled_out,
     subclass_making,
     sums,
@@ -375,7 +377,7 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
     """The interpreter's state for one attempt; everything is put back, torch's global state too."""
     vm.scope, vm.trace, vm.world = scope, trace, world
     vm.frame = vm.exc = vm.pending = None
-    vm.depth = vm.frames_made = vm.asking = 0
+    vm.depth = vm.frames_made = vm.asking = vm.hashing = 0
     state = globalstate.save()
     symnode.site_hook, scope.late = current_site, late_errors.before_assertion
     torch.compiler._is_compiling_flag, flag = True, torch.compiler._is_compiling_flag
@@ -484,7 +486,10 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         world.error_on_break = compiler_settings.at_begin()
         for mode in globalstate.function_modes():  # GLOBAL_STATE holds their identity; what they hold is guarded as it is read
             world.adopt(mode, S.const(mode))
-        frame = first_frame(fn, args, start)
+        try:
+            frame = first_frame(fn, args, start)
+        except Break as b:  # what a resumed frame was left with cannot be given to it
+            raise CaptureFailed(f"{b.code}: {b.reason}") from b
         exit_: Any
         try:
             with trace.recording():
@@ -727,8 +732,12 @@ def captured_frame(fn: Any, args: list) -> Any:
         f = new_frame(fn, list(args))
         f.parent = vm.frame
         vm.depth += 1
-        asks = not ASKED.isdisjoint(roles(fn, type(args[0])) if args and not fn.__name__.startswith("__") else (fn.__name__,))
+        names = roles(fn, type(args[0])) if args and not fn.__name__.startswith("__") else (fn.__name__,)
+        asks, hashes = not ASKED.isdisjoint(names), "__hash__" in names
+        if hashes and not isinstance(args[0], torch.Tensor | enum.Enum):
+            shadows.hashed_by(args[0], args[0], "__class__")
         vm.asking += asks
+        vm.hashing += hashes
         try:
             with layout.program():
                 r = vm.run(f)
@@ -741,6 +750,7 @@ def captured_frame(fn: Any, args: list) -> Any:
         finally:
             vm.depth -= 1
             vm.asking -= asks
+            vm.hashing -= hashes
     except (Break, Restart) as e:
         through_c(e)
         raise

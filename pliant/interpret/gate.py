@@ -308,3 +308,16 @@ __all__ = [
     "captured", "captured_call", "has_c_state", "index", "name_of", "opaque", "ordered", "position", "readable", "through_c", "to_c",
     "to_graph",
 ]  # fmt: skip
+
+
+NO_NUMBERS = {str, bytes, type(None), range, slice}
+FLOATS = {float, complex, torch.SymFloat}
+OF_BITS = {
+    operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift, operator.iand, operator.ior, operator.ixor,
+    operator.ilshift, operator.irshift,
+}  # fmt: skip
+
+
+def unfit(fn: Any, ta: type, tb: type) -> bool:
+    """Whether numbers of these types have no such operator, though what stands for one of them may."""
+    return fn in OF_BITS and not FLOATS.isdisjoint((ta, tb)) or fn in (operator.pow, operator.ipow) and not NO_NUMBERS.isdisjoint((ta, tb))

@@ -28,11 +28,16 @@ class Left(NamedTuple):
 class Generator:
     """What calling an interpreted generator function returns; the program sees `types.GeneratorType`."""
 
-    __slots__ = ("done", "exc", "frame", "left", "running", "started", "world", "__weakref__")
+    __slots__ = ("done", "exc", "frame", "left", "names", "running", "started", "world", "__weakref__")
 
     def __init__(self, frame: Frame, left: Left | None = None) -> None:
         self.frame = frame
         self.left = left
+        fn, code = frame.func, frame.code
+        self.names = (code.co_name, code.co_qualname) if fn is None else (fn.__name__, fn.__qualname__)
+        if self.names != (code.co_name, code.co_qualname):  # `functools.wraps` gives a function another name, which its generators have
+            vm.getattr(fn, "__name__")
+            vm.getattr(fn, "__qualname__")
         frame.parent = None  # whoever asks for the next item; not its maker, which may hold it
         self.started = False
         self.done = False

@@ -72,6 +72,11 @@ def heard() -> bool:
     return torch._C._len_torch_function_stack() > 0 and user_modes() and torch._C._is_torch_function_mode_enabled()
 
 
+def heard_of(fn: Any) -> bool:
+    """Whether a function of PyTorch's about tensors and gradients, written in Python, tells a mode of itself before all else."""
+    return heard() and fn.__module__ in ("torch._tensor", "torch.autograd") and "handle_torch_function" in fn.__code__.co_names
+
+
 def set_function_modes(modes: tuple) -> None:
     """Make exactly `modes` the stack, leaving those at the bottom that are there already."""
     now = function_modes()

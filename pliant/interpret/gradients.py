@@ -21,7 +21,7 @@ from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.trace import saves_tensors
 from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, qualified, tensors_of
 from pliant.guards import views
-from pliant.interpret import globalstate, in_torch, tape, tensor_subclasses
+from pliant.interpret import globalstate, in_torch, policy, tape, tensor_subclasses
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
@@ -56,6 +56,8 @@ def l_apply(args: tuple, kw: dict) -> Any:
             raise Break("PL0030", f"an autograd.Function whose {name} is no static or class method", clean=True)
         if type(found.__func__) is not types.FunctionType:
             raise Break("PL0030", f"an autograd.Function whose {name} is no function", clean=True)
+        if found.__func__.__code__.co_flags & inspect.CO_GENERATOR:  # what it gives holds the node
+            raise Break("PL0030", f"an autograd.Function whose {name} is a generator", clean=True)
         if id(found.__func__) not in vm.world.own_functions:
             guard_function(found.__func__)
     if args[0] is CROSS_MAP and plain_images(*args[1:], **kw):
@@ -482,6 +484,9 @@ def takes_gradients(t: Any, what: str) -> None:
 
 
 OF_GRAD = tuple(inspect.signature(torch.autograd.grad).parameters)
+for _code in torch.autograd.grad.__code__.co_consts:
+    if isinstance(_code, types.CodeType) and _code.co_name == "<genexpr>":  # which arguments are tensors, in front of what tells a mode
+        policy.register(_code, policy.INLINE)
 
 
 @lookaside(torch.autograd.grad)

@@ -30,6 +30,7 @@ from pliant.interpret.flow_gradients import differentiable
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, current_site, vm, whole_loops
 from pliant.interpret.subprograms import Open, explore, settled, tree
+from pliant.interpret.world import TENSOR_TYPES
 from pliant.symbolic import ops
 
 C: Any = torch._C._functorch
@@ -103,6 +104,8 @@ def l_map(args: tuple, kw: dict) -> Any:
     leaves = flattened(xs)[0]
     if kw or not leaves or not all([type(x) is TracedTensor and x.sizes for x in leaves]):
         raise Break("PL0030", "map over other things than tensors", clean=True)
+    if any([type(x) is TracedTensor and x.pytype not in TENSOR_TYPES for x in (*leaves, *flattened(rest)[0])]):
+        raise Break("PL0030", "map with tensors of a class, of which the results are", clean=True)
     if not vm.truth(leaves[0].sizes[0] > 0) or not all([vm.truth(x.sizes[0] == leaves[0].sizes[0]) for x in leaves]):
         raise Break("PL0030", "map over nothing, or over tensors of several lengths", clean=True)
     try:

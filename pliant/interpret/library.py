@@ -15,6 +15,7 @@ import typing
 from typing import Any
 
 from pliant.bytecode import kinds as K
+from pliant.graph.symnode import SYMS
 from pliant.guards import source as S
 from pliant.interpret import in_python, policy, process_state, shadows
 from pliant.interpret.attributes import guard_order, lookup
@@ -216,6 +217,9 @@ def l_cmp_to_key(args: tuple, kw: dict) -> Any:
 
 @lookaside(logging.Logger.isEnabledFor)
 def l_is_enabled_for(args: tuple, kw: dict) -> Any:
+    level = args[1] if len(args) > 1 else kw.get("level")
+    if type(level) not in (int, bool, *SYMS):  # the logger's cache has answers for what is equal
+        raise Break("PL0007", "whether a logger is on for a level that is no int", clean=True)
     return inline(in_python.is_enabled_for, args, kw)
 
 

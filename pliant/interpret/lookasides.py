@@ -382,9 +382,10 @@ def l_abs(args: tuple, kw: dict) -> Any:
 @lookaside(divmod)
 def l_divmod(args: tuple, kw: dict) -> Any:
     a, b = args
-    if type(a) in SYM_TYPES or type(b) in SYM_TYPES:
+    symbolic = type(a) in SYM_TYPES or type(b) in SYM_TYPES
+    if symbolic and {type(a), type(b)} <= {*SYM_TYPES, int, bool, float}:
         return binary(operator.floordiv, a, b), binary(operator.mod, a, b)
-    return native(divmod, args, kw)
+    return native(divmod, (concrete(a), concrete(b)) if symbolic else args, kw)
 
 
 @lookaside(pow)

@@ -15,7 +15,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from pliant.bytecode import kinds as K
 from pliant.graph.originals import torch
 from pliant.interpret import shadows, shells, tracebacks
-from pliant.interpret.attributes import dict_read, getattr_, lookup, own_dict
+from pliant.interpret.attributes import getattr_, lookup, own_dict
 from pliant.interpret.blocks import block_call
 from pliant.interpret.calls import guard_function, inline
 from pliant.interpret.capture import UNSET
@@ -69,6 +69,11 @@ def break_at_shell(args: tuple) -> None:
 if CALL.__code__.co_filename == CALL_IMPL.__code__.co_filename == torch_module.__file__:  # nobody had replaced them
     lookaside(CALL, tail=True)(call_module)
     lookaside(CALL_IMPL)(call_hooked)
+
+
+def dict_read(d: dict, name: str) -> Any:
+    h = vm.world.by_copy.get(id(d))
+    return shadows.item(vm.world, h, name) if h is not None else d[name]
 
 
 def hookless(module: Any) -> bool:

@@ -16,7 +16,7 @@ from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
-from pliant.interpret import exception_groups
+from pliant.interpret import exception_groups, shadows
 from pliant.interpret.attributes import CONTENTS, Empty, getattr_, lookup, type_name
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
@@ -164,6 +164,8 @@ def read_cell(cell: Any, f: Any, i: int) -> Any:
         raise unbound_cell(f, i)
     if vm.asking and key in world.cell_writes:
         changed()
+    if vm.hashing:
+        shadows.hashed_by(got[1], cell)
     return got[1]
 
 
@@ -184,9 +186,9 @@ def load_deref(f: Any, i: int) -> None:
 
 @op(K.STORE_DEREF)
 def store_deref(f: Any, i: int) -> None:
-    if vm.asking:
-        writes()
     cell = f.fast[i]
+    if vm.asking or vm.world.hashed_by:
+        writes(cell)
     world = vm.world
     if id(cell) in world.cells:
         v = f.stack.pop()
@@ -198,9 +200,9 @@ def store_deref(f: Any, i: int) -> None:
 
 @op(K.DELETE_DEREF)
 def delete_deref(f: Any, i: int) -> None:
-    if vm.asking:
-        writes()
     cell = f.fast[i]
+    if vm.asking or vm.world.hashed_by:
+        writes(cell)
     world = vm.world
     read_cell(cell, f, i)
     if id(cell) in world.cells:
@@ -215,6 +217,13 @@ def delete_deref(f: Any, i: int) -> None:
 
 def global_value(g: dict, name: str) -> Any:
     """What `name` means to code with the globals `g`."""
+    value = found_global(g, name)
+    if vm.hashing:
+        shadows.hashed_by(value, g, name)
+    return value
+
+
+def found_global(g: dict, name: str) -> Any:
     world = vm.world
     key = (id(g), name)
     r = world.reads.get(key, UNSET)
@@ -265,8 +274,8 @@ def load_global(f: Any, a: tuple) -> None:
 
 @op(K.STORE_GLOBAL)
 def store_global(f: Any, name: str) -> None:
-    if vm.asking:
-        writes()
+    if vm.asking or vm.world.hashed_by:
+        writes(f.globals, name)
     key = (id(f.globals), name)
     vm.world.reads.pop(key, None)
     vm.world.global_writes[key] = (f.globals, name, f.stack.pop())
@@ -274,6 +283,8 @@ def store_global(f: Any, name: str) -> None:
 
 @op(K.DELETE_GLOBAL)
 def delete_global(f: Any, name: str) -> None:
+    if vm.asking or vm.world.hashed_by:
+        writes(f.globals, name)
     key = (id(f.globals), name)
     w = vm.world.global_writes.get(key)
     if w is not None and w[2] is UNSET or w is None and name not in f.globals:

@@ -116,6 +116,10 @@ def globals_of(fn: Any) -> dict:
     return fn.__globals__
 
 
+def set_global(fn: Any, name: str, value: Any) -> None:
+    fn.__globals__[name] = value
+
+
 FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}) & ~0xFFFF
 """Flags of code that `eval`, `exec` and `compile` take over from the code that calls them."""
 

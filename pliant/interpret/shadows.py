@@ -335,6 +335,28 @@ def changing_length(world: World, h: Shadow) -> Any:
     return before + (len(h.copy) - len(h.orig))
 
 
+MUTABLE = (list, dict, set, bytearray, collections.deque)
+DEEP = 4  # how far into containers of containers
+
+
+def hashed_by(value: Any, what: Any = None, name: str = "") -> None:
+    """A `__hash__` that C code asks for a container has read attribute `name` of an object, a cell or a global, and found this value."""
+    known = vm.world.hashed_by
+    known[id(what), name] = what
+    if name and type(what) is not dict:  # or by way of its `__dict__`, or what its class has
+        try:
+            h = instance_dict(vm.world, what) if id(what) in vm.world.outside else None
+            d = GENERIC_GETATTR(what, "__dict__") if h is None else h.copy
+        except AttributeError:  # it has slots
+            d = None
+        known[id(d), ""] = d
+        known.update({(id(c), name): c for c in type(what).__mro__})
+    found = [value]
+    for _ in range(DEEP):
+        known.update({(id(v), ""): v for v in found if isinstance(v, MUTABLE)})
+        found = [x for v in found if isinstance(v, list | tuple | dict) for x in (dict.values(v) if isinstance(v, dict) else v)]
+
+
 def read_all(world: World, c: Any) -> None:
     """The program (or C code) may read anything in container `c`: locate every item."""
     h = world.by_copy.get(id(c))

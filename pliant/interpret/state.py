@@ -127,6 +127,7 @@ class Session:
     frames_made: int = 0
     frames_most: int = 1 << 60  # more than so many are too many
     asking: int = 0  # how many `__hash__` and `__eq__`, which C code calls for a container, are running
+    hashing: int = 0  # how many of these are `__hash__`
     rehearsing: int = 0  # how many backward functions are being interpreted for their guards alone
     # what earlier attempts have found: where to break
     break_serial: int = -1
@@ -232,10 +233,16 @@ def taken() -> BaseException:
     return e
 
 
-def writes() -> None:
-    """Something of the world is about to be changed. What hashing and comparing keys changes, making their dict again would change, too."""
+def writes(what: Any = None, name: str = "") -> None:
+    """Something of the world is about to be changed: attribute `name` of an object, or a container, a cell, a global.
+
+    What hashing and comparing keys changes, making their dict again would change, too. And a dict that is made again behind the change of
+    what its keys were hashed by finds them where they were not.
+    """
     if vm.asking:
         unfit("changes something")
+    if (id(what), name) in vm.world.hashed_by:
+        raise Break("PL0006", "what a key here was hashed by, while its container is not made yet", clean=True)
 
 
 def changed() -> None:

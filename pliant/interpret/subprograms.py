@@ -139,7 +139,8 @@ def one_way(
     n, calls, changes, asserts, guards = len(trace.ops), len(trace.torch_ops), len(trace.journal), len(scope._asserts), len(scope._guards)
     known, names, stale = dict(trace.known), set(scope.symbols), set(trace.stale)
     masks, items = ({m: dict(of) for m, of in memory.items()} for memory in (trace.masks, trace.items))
-    token, oracle, made, depth, exc, asking = scope.snapshot(), scope.oracle, vm.frames_made, vm.depth, vm.exc, vm.asking
+    token, oracle, made, depth, exc = scope.snapshot(), scope.oracle, vm.frames_made, vm.depth, vm.exc
+    asking, hashing = vm.asking, vm.hashing
     settings = globalstate.save()
     first = trace.next_vid
     vm.frames_made = ELSEWHERE
@@ -178,7 +179,7 @@ def one_way(
         vm.make_exit, vm.make_behind, vm.undoes = make_exit, make_behind, undoes
         vm.pending = None
         way.frames = vm.frames_made - ELSEWHERE
-        vm.frames_made, vm.frames_most, vm.depth, vm.exc, vm.asking = made, frames_most, depth, exc, asking
+        vm.frames_made, vm.frames_most, vm.depth, vm.exc, vm.asking, vm.hashing = made, frames_most, depth, exc, asking, hashing
         way.ops, way.asserts = trace.ops[n:], plain(scope.asserts[asserts:])
         for x, sizes, strides, offset in reversed(trace.journal[changes:]):
             if x.vid < first:

@@ -102,6 +102,7 @@ class World:
         self.filters_mutated = 0  # how often the warnings were told that their filters have changed
         self.handles: dict[int, Any] = {}  # of hooks on tensors, set here
         self.hooks_to_set: list[Any] = []  # handles of hooks on tensors from outside, which emitted code sets
+        self.hashed_by: dict[tuple[int, str], Any] = {}  # what keys of containers were hashed by: (id of an object, attribute) -> it
         self.levels = Levels()
         self.has_subclasses = False  # the program has met a tensor of a class with code of its own (`tensor_subclasses.py`)
         self.tensor_likes: set[type] = set()  # classes that are no tensors, and have a `__torch_function__`

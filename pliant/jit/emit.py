@@ -440,9 +440,8 @@ class Emitter:
     def generator(self, b: Builder, g: Any) -> str:
         """A generator in whatever state it is in."""
         f = g.frame
-        name = f.code.co_name
         if g.done:
-            return f"{b.constant(support.exhausted)}({name!r})"
+            return f"{b.constant(support.exhausted)}{g.names!r}"
         if g.running:
             raise CannotReconstruct(f"the running generator {f.code.co_qualname}")
         if g.left is not None:
@@ -450,8 +449,8 @@ class Emitter:
         frame = suspend(f, 0, f.decoded.offsets[f.pc])
         mode = resume.YIELD if g.started else resume.START
         p = resume.plan(frame, mode=mode, loops=(), lasti=instruction_index(f.code), cache=self.context.cache)
-        make = resume.generator_function(p.resume, frame.globals, name)
-        text = f"{b.constant(make, f'generator_{name}')}([{b.refs(p.items)}])"
+        make = resume.generator_function(p.resume, frame.globals, g.names)
+        text = f"{b.constant(make, f'generator_{f.code.co_name}')}([{b.refs(p.items)}])"
         return f"{b.constant(support.prime)}({text})" if g.started else text
 
 
@@ -715,7 +714,7 @@ def helper(fn: Any) -> Callable[[Emitter, Effect], None]:
 
 
 def effect_setattr(e: Emitter, x: Effect) -> None:
-    put = e.builder.constant(support.raw_setattr(x.target), f"setattr_{type(x.target).__name__}")
+    put = e.builder.constant(support.raw_setattr(x.target, e.capture.under_modes), f"setattr_{type(x.target).__name__}")
     e.tail.append(f"{put}({e.target(x.target)}, {e.builder.refs(x.args)})")
 
 

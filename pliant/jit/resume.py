@@ -76,7 +76,7 @@ class ResumeCode:
     layout: Layout
     shift: int
     origin: weakref.ref[CodeType]
-    functions: dict[int, Any] = field(default_factory=dict)
+    functions: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -255,11 +255,12 @@ def make_function(resume: ResumeCode, globals_: dict, name: str | None = None) -
     return FunctionType(resume.code, globals_, name or resume.code.co_name, None, closure)
 
 
-def generator_function(resume: ResumeCode, globals_: dict, name: str) -> FunctionType:
-    """What makes a generator that stands where `resume` goes on; one for each globals dict."""
-    make = resume.functions.get(id(globals_))
+def generator_function(resume: ResumeCode, globals_: dict, names: tuple[str, str]) -> FunctionType:
+    """What makes a generator that stands where `resume` goes on, under these names; one for each globals dict."""
+    make = resume.functions.get((id(globals_), *names))
     if make is None:
-        make = resume.functions[id(globals_)] = make_function(resume, globals_, name)
+        make = resume.functions[id(globals_), *names] = make_function(resume, globals_, names[0])
+        make.__qualname__ = names[1]
     return make
 
 

@@ -193,14 +193,14 @@ def prime(gen: Any) -> Any:
     return gen
 
 
-def exhausted(name: str) -> Any:
+def exhausted(name: str, qualname: str) -> Any:
     """A generator that has ended."""
 
     def ended() -> Any:
         return
         yield
 
-    ended.__name__ = name
+    ended.__name__, ended.__qualname__ = name, qualname
     g = ended()
     g.close()
     return g
@@ -215,9 +215,11 @@ def read_only(array: Any) -> Any:
 # -- writes -----------------------------------------------------------------------------------------------------------------
 
 
-def raw_setattr(obj: Any) -> Any:
+def raw_setattr(obj: Any, under_modes: bool = False) -> Any:
     """The C-level `__setattr__` of this object's class: the capture has already done what Python code does around it."""
-    return _slot(obj, "__setattr__")
+    put = _slot(obj, "__setattr__")
+    quiet = under_modes and isinstance(obj, torch.Tensor)  # the engine's `.grad`: where a mode is told, the graph breaks
+    return without_modes(put) if quiet else put
 
 
 def raw_delattr(obj: Any) -> Any:

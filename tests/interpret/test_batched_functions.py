@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.func import functional_call, grad, jacrev, vmap
 
-from tests.helpers import check, check_world
+from tests.helpers import check, check_world, pliant
 
 F = torch.nn.functional
 
@@ -118,3 +118,25 @@ def test_norms_and_attention_of_batches_laid_out_otherwise(how):
 
 def test_attention_without_elements():
     check(lambda x: vmap(lambda r: F.scaled_dot_product_attention(*[r[None, :, None]] * 3))(x), *[(torch.ones(3, n),) for n in (4, 0, 5)])
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda r: torch.cat([r, r * 2]), lambda r: torch.cat([r, torch.zeros(r.shape)], -1), lambda r: F.layer_norm(r, r.shape[-1:]),
+        lambda r: r.sort(0)[0], lambda r: torch.gather(r, 0, torch.zeros_like(r, dtype=torch.long)),
+    ],
+    ids=["cat", "cat with zeros", "layer_norm", "sort", "gather"],
+)  # fmt: skip
+def test_layouts_of_batches_without_elements_or_transposed(fn):
+    run = pliant.compile(vmap(fn), backend="aten")
+    for shape in [(3, 0), (2, 3), (0, 3), (2, 0, 3), (2, 3, 0), (3, 2, 4)]:
+        for x in (torch.ones(shape), torch.ones(shape[::-1]).permute(*reversed(range(len(shape))))):
+            said = []
+            for f in (vmap(fn), run):
+                try:
+                    y = f(x)
+                    said.append((y.shape, y.stride()))
+                except (RuntimeError, IndexError) as e:
+                    said.append(type(e))
+            assert said[0] == said[1]

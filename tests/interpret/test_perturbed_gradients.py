@@ -218,3 +218,29 @@ def test_what_parameters_have_themselves_is_not_the_replaced_method_of_tensors(m
     original = torch.Tensor.__deepcopy__
     monkeypatch.setattr(torch.Tensor, "__deepcopy__", lambda self, memo: original(self, memo) * 2)
     assert shown(c(x)) == shown(program(x))
+
+
+@pytest.mark.parametrize("name", ["forward", "backward"])
+def test_a_function_of_autograd_that_is_a_generator(name):
+    class Halved(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x / 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g / 2
+
+    def generating(*args):
+        yield args[1]
+
+    def program(x):
+        out = Halved.apply(x)
+        return x * 3, type(out).__name__
+
+    setattr(Halved, name, staticmethod(generating))
+    run = pliant.compile(program, backend="aten")
+    for _ in range(2):
+        x = torch.ones(3, requires_grad=True)
+        (want, kind), (got, other) = program(x), run(x)
+        assert torch.equal(want, got) and kind == other

@@ -191,3 +191,75 @@ def test_a_default_device_stays_after_functions_of_torch_written_in_python():
         torch.set_default_device(None)
     assert torch.equal(run(x), want)
     assert torch._C._len_torch_function_stack() == 0
+
+
+def twice_with_a_hook(x):
+    y = x * 2
+    y.register_hook(lambda g: g.clamp(-0.5, 0.5))
+    (g,) = torch.autograd.grad(y.sin().sum(), x, create_graph=True)
+    return g.sum() + y
+
+
+def of_named(x):
+    y = x.sin()
+    a = torch.autograd.grad(y.sum(), {"x": x}, retain_graph=True)["x"]
+    (b,) = torch.autograd.grad([y.sum(), (y * y).sum()], [x], allow_unused=True)
+    return a + b
+
+
+def in_batches(x):
+    return torch.autograd.grad(x.exp(), x, torch.eye(4), is_grads_batched=True)[0] + x
+
+
+def inside_of_a_mode(x):
+    with Doubling():
+        return torch.autograd.grad(x.exp().sum(), x)[0] + x
+
+
+def backward_of_both_kinds(x):
+    x.sin().sum().backward()
+    torch.autograd.backward([(x * 3).sum()], [torch.ones(())])
+    return x.grad * x
+
+
+def hooks_on_leaves(x):
+    x.register_hook(lambda g: g * 3)
+    x.register_post_accumulate_grad_hook(lambda t: t.grad.mul_(2) is None or None)
+    return x * 2
+
+
+class Doubling(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        return tuple([2 * g for g in out]) if func is torch.autograd.grad else out
+
+
+class Instead(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return (torch.ones(4),) if func is torch.autograd.grad else func(*args, **(kwargs or {}))
+
+
+class Listening(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.heard.append((func.__name__, types, len(args), sorted(kwargs or ())))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", [Doubling, Instead, Listening])
+@pytest.mark.parametrize("program", [twice_with_a_hook, of_named, in_batches, inside_of_a_mode, backward_of_both_kinds, hooks_on_leaves])
+def test_modes_are_told_of_what_takes_gradients(program, kind):
+    if program is of_named and kind is Instead:
+        pytest.skip("eager cannot index what the mode gives")
+    run, said = pliant.compile(program, backend="aten"), []
+    for fn in (program, run, run):
+        x = torch.linspace(-1, 1, 4, requires_grad=True)
+        with kind() as mode:
+            out = fn(x)
+        if out.requires_grad:
+            out.sum().backward()
+        said.append((out.tolist(), x.grad, getattr(mode, "heard", None)))
+    assert str(said[0]) == str(said[1]) == str(said[2])

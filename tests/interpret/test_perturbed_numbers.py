@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
+import operator
 import typing
 
 import numpy as np
@@ -194,3 +196,50 @@ def test_padding(options, recorded):
 
     x = torch.randn(3, 4, 2, requires_grad=recorded)
     assert compiled(program)(x) == program(x)
+
+
+class Pair:
+    """Two numbers that programs read, of several types."""
+
+
+PAIR = Pair()
+
+
+def operated(op):
+    def program(x):
+        try:
+            r = op(PAIR.a, PAIR.b)
+        except TypeError as e:
+            return x + 1, str(e)
+        return x + 1, r
+
+    return program
+
+
+IN_PLACE = {"&=": operator.iand, "|=": operator.ior, "^=": operator.ixor, "<<=": operator.ilshift, ">>=": operator.irshift}
+OF_TWO = {"&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, "**": pow, "divmod": divmod, "%": operator.mod}
+
+
+@pytest.mark.parametrize("name", [*OF_TWO, *IN_PLACE])
+def test_operators_that_numbers_of_a_type_do_not_have(name):
+    """The program handles what they raise, in CPython's words, also where one of the numbers is symbolic."""
+    program = operated((OF_TWO | IN_PLACE)[name])
+    run, x = pliant.compile(program, backend="aten"), torch.ones(2)
+    for a, b in [(2, 1), (3, 2), (4, 3), (5, 2.0), (3, 1.5), (2.5, 2), (4, None), ("a", 2.0), ("a", 3), (7, 2)]:
+        PAIR.a, PAIR.b = a, b
+        assert run(x)[1] == program(x)[1]
+
+
+def test_levels_of_loggers_that_are_no_ints():
+    """A logger keeps what it has answered for an equal number."""
+    logger = logging.getLogger("tests.levels")
+    held = {"level": 40}
+
+    def program(x):
+        return x + 1, logger.isEnabledFor(held["level"])
+
+    run, x = pliant.compile(program, backend="aten"), torch.ones(2)
+    for level in (40, np.int32(40), np.uint8(40), True, 40):
+        held["level"] = level
+        want, got = program(x)[1], run(x)[1]
+        assert type(want) is type(got) and want == got

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import enum
 import functools
 import inspect
 import operator
+import re
 import sys
 import types
 import typing
@@ -16,6 +18,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.map import map as torch_map
+from torch.utils import _pytree as pytree
 
 from tests.helpers import check, compiled, pliant
 from tests.programs.registry import t
@@ -769,3 +773,249 @@ def test_keywords_of_a_partial_that_are_written_to():
     run, x = compiled(program), torch.ones(3)
     for _ in range(3):
         assert str(run(x)) == str(program(x))
+
+
+class HashedByNumber:
+    def __init__(self, n):
+        self.n = n
+
+    def __hash__(self):
+        return self.n
+
+    def __eq__(self, other):
+        return type(other) is HashedByNumber and self.n == other.n
+
+
+class HashedByHeld(HashedByNumber):
+    def __hash__(self):
+        return len(self.n) if type(self.n) is list else self.n.n
+
+    def __eq__(self, other):
+        return self is other
+
+
+class HashedBySlot(HashedByNumber):
+    __slots__ = ("n",)
+
+
+class HashedByClass:
+    number = 3
+
+    def __hash__(self):
+        return self.number
+
+
+class HashedByGlobal:
+    def __hash__(self):
+        return NUMBER
+
+
+class Growing(dict):
+    def __hash__(self):
+        return len(self)
+
+
+NUMBER = 3
+
+
+def written(kind, write, *more):
+    def program(x):
+        key = kind(*copy.deepcopy(more))
+        held, members = {key: 1}, {key, (1, key)}
+        write(key)
+        return held, members, key
+
+    return program
+
+
+def another_global(key):
+    global NUMBER
+    NUMBER = 4
+
+
+def by_a_cell(x):
+    number = 3
+
+    class ByCell:
+        def __hash__(self):
+            return number
+
+    def up():
+        nonlocal number
+        number = 4
+
+    key = ByCell()
+    held, members = {key: 1}, {key}
+    up()
+    return held, members, key
+
+
+def given_another_number(x):
+    key, other = HashedByNumber(3), HashedByNumber(4)
+    held, members = {key: 1, other: 2}, frozenset([key, other])
+    key.n = 4
+    return held, members, key
+
+
+def counted(x):
+    key = HashedByNumber(3)
+    held = collections.defaultdict(list)
+    held[key].append(1)
+    key.n = 4
+    held[key].append(2)
+    return held, set(), key
+
+
+HASHED = {
+    "attribute": written(HashedByNumber, lambda key: setattr(key, "n", 4), 3),
+    "deleted": written(HashedByNumber, lambda key: (key.__dict__.update(n=5), delattr(key, "n"), setattr(key, "n", 4)), 3),
+    "by the dict": written(HashedByNumber, lambda key: key.__dict__.__setitem__("n", 4), 3),
+    "held object": written(HashedByHeld, lambda key: setattr(key.n, "n", 4), HashedByNumber(3)),
+    "held list": written(HashedByHeld, lambda key: key.n.append(0), [0]),
+    "slot": written(HashedBySlot, lambda key: setattr(key, "n", 4), 3),
+    "class": written(HashedByClass, lambda key: setattr(HashedByClass, "number", 4)),
+    "hides the class's": written(HashedByClass, lambda key: setattr(key, "number", 4)),
+    "global": written(HashedByGlobal, another_global),
+    "itself": written(Growing, lambda key: key.update(a=1)),
+    "its class": written(HashedByNumber, lambda key: setattr(key, "__class__", HashedByHeld) or setattr(key, "n", [1]), 3),
+    "cell": by_a_cell,
+    "one as the other": given_another_number,
+    "twice": counted,
+}
+
+
+@pytest.mark.parametrize("name", HASHED)
+def test_what_keys_were_hashed_by_is_changed(name):
+    """A container finds its key where it was put; made again behind the change, it would find it elsewhere."""
+    global NUMBER
+    said = []
+    for fn in (HASHED[name], compiled(HASHED[name])):
+        NUMBER, HashedByClass.number = 3, 3
+        held, members, key = fn(torch.ones(2))
+        said.append((key in held, key in members, len(held), len(members), list(held.values()), hash(key)))
+    NUMBER, HashedByClass.number = 3, 3
+    assert said[0] == said[1]
+
+
+def test_a_tensor_of_a_class_is_made_of_an_array():
+    class Marked(torch.Tensor):
+        pass
+
+    program = lambda x, a: x.new_tensor(a)  # noqa: E731
+    run = compiled(program)
+    for x in (torch.ones(2), torch.ones(2).as_subclass(Marked), torch.nn.Parameter(torch.ones(2))):
+        want, got = program(x, np.arange(3.0)), run(x, np.arange(3.0))
+        assert type(want) is type(got) and want.dtype is got.dtype and want.tolist() == got.tolist()
+
+
+# -- `__get__` that is no function ------------------------------------------------------------------------------------------
+class Describing:
+    def __get__(self, obj, cls=None):
+        return obj is None, cls.__name__
+
+
+class DescribedHere:
+    n = Describing()
+
+
+class DescribedBehind(DescribedHere):
+    def behind(self):
+        return super().n
+
+
+class DescribingMeta(type):
+    n = Describing()
+
+
+class DescribedClass(metaclass=DescribingMeta):
+    pass
+
+
+class Stored(Describing):
+    def __set__(self, obj, value):
+        obj.__dict__["n"] = value
+
+
+class DescribedByData:
+    n = Stored()
+
+
+def described(x):
+    h, d = DescribedHere(), DescribedByData()
+    before = h.n
+    h.__dict__["n"] = 5
+    d.n = 7
+    return x + 1, before, DescribedHere.n, DescribedBehind().behind(), DescribedClass.n, h.n, d.n, DescribedByData.n
+
+
+OWN_GET = Describing.__get__
+
+
+@pytest.mark.parametrize(
+    "get",
+    [
+        functools.partial(OWN_GET), staticmethod(OWN_GET), lambda self, obj, cls=None: 8, functools.lru_cache(lambda *args: 4), tuple,
+        functools.partial(lambda *args: len(args)), classmethod(lambda *args: 8), property(lambda self: lambda *args: 9), None, len,
+    ],
+    ids=["partial", "static method", "another", "cached", "class", "number of arguments", "class method", "property", "None", "builtin"],
+)  # fmt: skip
+def test_descriptors_whose_get_is_no_function(get):
+    """It is called as it lies in the class, bound to nothing, with the descriptor, the object and the class."""
+    run, x = compiled(described), torch.ones(2)
+    for value in (OWN_GET, get, OWN_GET):
+        Describing.__get__ = value
+        said = []
+        try:
+            for fn in (described, run):
+                try:
+                    said.append(str(re.sub("0x[0-9a-f]+", "", str(fn(x)))))
+                except TypeError as e:
+                    said.append(str(e))
+        finally:
+            Describing.__get__ = OWN_GET
+        assert said[0] == said[1]
+
+
+# -- names of generators ----------------------------------------------------------------------------------------------------
+def named_as():
+    return 3
+
+
+@functools.wraps(named_as)
+def wrapping(*args):
+    yield 1
+    yield 2
+
+
+def generators_begun(x):
+    new, begun, ended = wrapping(), wrapping(), wrapping()
+    next(begun), list(ended)
+    wrapping.__name__ = "later"
+    last = wrapping()
+    wrapping.__name__ = "named_as"
+    return x + 1, new, begun, ended, last
+
+
+def test_generators_have_the_names_of_their_functions():
+    run, x = compiled(generators_begun), torch.ones(2)
+    for _ in range(2):
+        names = [[(g.__name__, g.__qualname__) for g in fn(x)[1:]] for fn in (generators_begun, run)]
+        assert names[0] == names[1] and names[0][0] == ("named_as", "named_as")
+
+
+@pytest.mark.parametrize("which", [(), (0,), (1,), (0, 1)])
+def test_map_with_tensors_of_a_class(which):
+    class Marked(torch.Tensor):
+        pass
+
+    programs = [
+        lambda x, y: torch_map(lambda v, y: (v * 2 + y, v.sum()), x, y),
+        lambda x, y: torch_map(lambda v, y: v[0] * 2, [x, x + 1], y),
+    ]
+    for program in programs:
+        run = compiled(program)
+        args = [torch.arange(6.0).view(2, 3), torch.ones(3)]
+        for i in which:
+            args[i] = args[i].as_subclass(Marked)
+        want, got = (pytree.tree_leaves(fn(*args)) for fn in (program, run))
+        assert [(type(a), a.tolist()) for a in want] == [(type(a), a.tolist()) for a in got]

@@ -828,3 +828,32 @@ def test_methods_put_on_the_class_of_buffers(monkeypatch):
     assert outcome(run, x) == outcome(program, x)
     monkeypatch.setattr(torch.nn.Buffer, "sum", lambda p: 77, raising=False)
     assert outcome(run, x) == outcome(program, x)
+
+
+# -- kernels that draw no whole numbers --------------------------------------------------------------------------------------
+DRAWN = {
+    "rand": lambda y: torch.rand(3, dtype=y.dtype), "randn": lambda y: torch.randn(3, dtype=y.dtype), "rand_like": torch.rand_like,
+    "randn_like": torch.randn_like, "uniform_": lambda y: y.clone().uniform_(), "normal_": lambda y: y.clone().normal_(),
+    "exponential_": lambda y: y.clone().exponential_(), "of another dtype": lambda y: torch.rand_like(y.float(), dtype=y.dtype),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32, torch.complex64])
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_is_done_before_a_kernel_refuses_to_draw(name, dtype):
+    def program(x, items, y):
+        items.append(items[0])
+        x.add_(1)
+        return DRAWN[name](y)
+
+    said = []
+    for fn in (program, compiled(program)):
+        x, y = torch.ones(4), torch.arange(4).to(dtype)
+        items = [x]
+        torch.manual_seed(0)
+        try:
+            out = fn(x, items, y).tolist()
+        except (NotImplementedError, RuntimeError) as e:
+            out = type(e), str(e)
+        said.append((out, len(items), x.tolist()))
+    assert said[0] == said[1]

@@ -488,3 +488,27 @@ def test_gradients_of_weights_of_another_rank(name: str, which: str) -> None:
     m._parameters[which] = nn.Parameter(own.reshape(-1) if own.dim() == 2 else own.reshape(1, -1))
     m._flat_weights = [m._parameters[n] for n in m._flat_weights_names]
     check(lambda x: m(x)[0], (torch.ones(2, 3, 8),), (torch.ones(2, 4, 8),), grad=True)
+
+
+@pytest.mark.parametrize("kind", ["relu", "tanh"])
+@pytest.mark.parametrize("where", ["weight", "state", "gradient"])
+def test_gradients_of_numbers_that_are_none(kind: str, where: str) -> None:
+    """What passes `relu` backward is what is not zero or less: a NaN passes, and an infinite gradient is 0 where it does not."""
+    torch.manual_seed(0)
+    module = torch.nn.RNN(4, 3, 2, nonlinearity=kind)
+    if where == "weight":
+        module.weight_ih_l0.data[0, 0] = float("nan")
+    run, said = pliant.compile(lambda x, h: module(x, h), backend="aten"), []
+    for fn in (module, run):
+        torch.manual_seed(1)
+        x, h = torch.randn(5, 2, 4), torch.randn(2, 2, 3)
+        h[0, 0, 0] = float("inf") if where == "state" else 1.0
+        x.requires_grad_()
+        module.zero_grad()
+        out, last = fn(x, h)
+        g = torch.randn(out.shape)
+        g[3, 1, 1] = float("inf") if where == "gradient" else 1.0
+        torch.autograd.backward([out, last], [g, torch.ones_like(last)])
+        said.append([out.detach(), x.grad, *[p.grad.clone() for p in module.parameters()]])
+    for want, got in zip(*said, strict=True):
+        torch.testing.assert_close(got, want, equal_nan=True)

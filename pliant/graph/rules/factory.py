@@ -18,7 +18,21 @@ def unusual(layout: Any, memory_format: Any = None) -> bool:
     return layout not in (None, torch.strided) or memory_format not in (None, torch.contiguous_format, torch.preserve_format)
 
 
-@rule("empty.memory_format", "zeros", "ones", "rand", "randn", "rand.generator", "randn.generator")
+def named(dtype: torch.dtype) -> str:
+    """A dtype as PyTorch's words have it: `Long`."""
+    return torch.empty(0, dtype=dtype, device="meta").type().rpartition(".")[2].removesuffix("Tensor")
+
+
+UNIFORM, NORMAL = (f'"{kernel}" not implemented for \'{{}}\'' for kernel in ("check_uniform_bounds", "normal_kernel_cpu"))
+
+
+def continuous(dtype: torch.dtype, words: str, error: type[Exception] = NotImplementedError, most: int = 3) -> None:
+    """Raises what kernels raise that draw no whole numbers, or no complex ones. (Their shape functions do not ask.)"""
+    if not 2 <= category(dtype) <= most:
+        raise error(words.format(named(dtype)))
+
+
+@rule("empty.memory_format", "zeros", "ones")
 def from_size(
     trace: Any, size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None,
     generator: Any = None,
@@ -26,6 +40,18 @@ def from_size(
     if unusual(layout, memory_format) or pin_memory or any([type(s) is int and s < 0 for s in size]):
         return NotImplemented
     return new(trace, tuple(size), dtype or get_default_dtype(), default_device(device))
+
+
+@rule("rand", "rand.generator")
+def rand(trace: Any, size: Any, *, dtype: Any = None, **settings: Any) -> Any:
+    continuous(dtype or get_default_dtype(), UNIFORM)
+    return from_size(trace, size, dtype=dtype, **settings)
+
+
+@rule("randn", "randn.generator")
+def randn(trace: Any, size: Any, *, dtype: Any = None, **settings: Any) -> Any:
+    continuous(dtype or get_default_dtype(), NORMAL)
+    return from_size(trace, size, dtype=dtype, **settings)
 
 
 @rule("full")
@@ -150,8 +176,8 @@ def eye(trace: Any, n: Any, m: Any = None, *, dtype: Any = None, layout: Any = N
 
 # in the likeness of a tensor --------------------------------------------------------------------------------
 @rule(
-    "empty_like", "zeros_like", "ones_like", "rand_like", "randn_like", "full_like", "randint_like", "randint_like.low_dtype",
-    "rand_like.generator", "randn_like.generator", "randint_like.generator", "randint_like.low_generator_dtype",
+    "empty_like", "zeros_like", "ones_like", "full_like", "randint_like", "randint_like.low_dtype", "randint_like.generator",
+    "randint_like.low_generator_dtype",
 )  # fmt: skip
 def like(
     trace: Any, x: TracedTensor, *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
@@ -161,6 +187,33 @@ def like(
         return NotImplemented
     strides = row_major(trace, x.sizes) if memory_format is torch.contiguous_format else preserved_strides(trace, x)
     return strided(trace, x.sizes, strides, dtype or x.dtype, device or x.device)
+
+
+@rule("rand_like", "rand_like.generator")
+def rand_like(trace: Any, x: TracedTensor, *, dtype: Any = None, **settings: Any) -> Any:
+    continuous(dtype or x.dtype, UNIFORM)
+    return like(trace, x, dtype=dtype, **settings)
+
+
+@rule("randn_like", "randn_like.generator")
+def randn_like(trace: Any, x: TracedTensor, *, dtype: Any = None, **settings: Any) -> Any:
+    continuous(dtype or x.dtype, NORMAL)
+    return like(trace, x, dtype=dtype, **settings)
+
+
+@rule("uniform_")
+def uniform(trace: Any, x: TracedTensor, *limits: Any, generator: Any = None) -> Any:
+    continuous(x.dtype, UNIFORM)
+    return x
+
+
+@rule("exponential_")
+def exponential(trace: Any, x: TracedTensor, rate: Any = 1.0, *, generator: Any = None) -> Any:
+    continuous(x.dtype, EXPONENTIAL, RuntimeError, most=2)
+    return x
+
+
+EXPONENTIAL = "Exponential distribution is a continuous probability distribution. dtype must be a floating point but you specified {}"
 
 
 @rule("new_empty", "new_zeros", "new_ones", "new_full")

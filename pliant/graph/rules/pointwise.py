@@ -153,7 +153,7 @@ IN_PLACE: dict[tuple[int, Dtype], str] = {
     (1, same_float): (
         "silu_ gelu_ hardtanh_ hardswish_ hardsigmoid_ leaky_relu_ elu_ exp_ log_ sqrt_ rsqrt_ sin_ cos_ tanh_ sigmoid_ reciprocal_ erf_"
     ),
-    (1, any_type): "zero_ fill_.Scalar bernoulli_.float uniform_ normal_ exponential_ random_ random_.from random_.to",
+    (1, any_type): "zero_ fill_.Scalar bernoulli_.float normal_ random_ random_.from random_.to",
     (2, any_type): "add_.Tensor mul_.Tensor add_.Scalar mul_.Scalar",
     (2, same_number): "remainder_.Tensor remainder_.Scalar fmod_.Tensor floor_divide_.Tensor",
     (2, to_float): "div_.Tensor div_.Scalar",

@@ -227,6 +227,8 @@ def new_tensor(x: Any, args: tuple, kw: dict) -> Any:
         return graph_call(ORIGINAL.new_tensor, (x, *args), kw, "new_tensor")
     if type(data) is not TracedArray or len(args) != 1 or kw or x.device.type != "cpu":
         raise Break(CODE, "new_tensor of scalars of NumPy", clean=True)
+    if type(x) is not TracedTensor or x.pytype not in PLAIN_KINDS:  # what is made is of the class of `x`
+        raise Break(CODE, "new_tensor of an array, of a tensor of a class", clean=True)
     return compute("Tensor.new_tensor", made_of, (torch.tensor, data, x.dtype, None, False, True), {})
 
 

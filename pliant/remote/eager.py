@@ -69,7 +69,7 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
         known = mesh.plans.get(key, BY_VALUE if unwritable(func, args, kwargs) else None)
         if known is BY_VALUE:
             return by_value(mesh, func, args, kwargs, distinct)
-        slots = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in distinct]
+        slots: list[Any] = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in distinct]
         if known is None:
             if len(mesh.plans) >= MOST:
                 mesh.plans.clear()

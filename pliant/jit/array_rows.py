@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from pliant.graph.originals import ORIGINAL
 from pliant.interpret.arrays.dtypes import CANON, SCALARS
@@ -12,6 +13,11 @@ from pliant.interpret.arrays.errstate import Errors, ErrorsMethod, entered
 from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedScalar
 from pliant.jit import support
 from pliant.jit.reconstruct import CONSTANT, Builder, Row
+
+
+def to_numpy(t: torch.Tensor) -> Any:
+    """The array over the memory of a result. Of a mesh, where it is elsewhere: what the workers have, fetched."""
+    return ORIGINAL.numpy(t) if type(t) is torch.Tensor else t.numpy()
 
 
 def array(b: Builder, a: TracedArray) -> str:
@@ -27,7 +33,7 @@ def array_literal(b: Builder, a: TracedArray) -> str:
         base, method, args = a.how
         text = f"{b.constant(getattr)}({b.ref(base)}, {method!r})({b.refs(args)})"
     else:
-        text = f"{b.constant(ORIGINAL.numpy, 'to_numpy')}({b.output(a.found)})"
+        text = f"{b.constant(to_numpy)}({b.output(a.found)})"
     return text if a.writeable or (a.how is not None) else f"{b.constant(support.read_only)}({text})"
 
 
@@ -39,7 +45,7 @@ def scalar(b: Builder, s: TracedScalar) -> str:
         return b.outside(s.source)
     if s.number is not None:
         return f"{b.constant(s.dtype.type)}({b.number(s.number)})"
-    return f"{b.constant(ORIGINAL.numpy, 'to_numpy')}({b.output(s.found)})[()]"
+    return f"{b.constant(to_numpy)}({b.output(s.found)})[()]"
 
 
 def method(b: Builder, m: ArrayMethod | ErrorsMethod) -> str:

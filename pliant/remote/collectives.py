@@ -89,10 +89,32 @@ def all_reduce(x: torch.Tensor, op: str, mesh_dim: int, token: torch.Tensor) -> 
     return here(mesh_dim).all_reduce(x.contiguous(), op)
 
 
+BUCKET = 32 << 20
+"""Bytes that are put together for one go: gradients of a large model are never there a third time."""
+
+
 def all_reduce_many(xs: list[torch.Tensor], op: str, mesh_dim: int, token: torch.Tensor) -> list[torch.Tensor]:
-    """Several tensors of one dtype in one go."""
-    found = here(mesh_dim).all_reduce(torch.cat([x.reshape(-1) for x in xs]), op, True)
-    return [part.clone().reshape(x.shape) for part, x in zip(found.split([x.numel() for x in xs]), xs, strict=True)]
+    """Several tensors of one dtype, in as few goes as `BUCKET` allows."""
+    group, out = here(mesh_dim), []
+    for some in buckets([x.numel() * x.element_size() for x in xs]):
+        mine = xs[some]
+        if len(mine) == 1:
+            out.append(group.all_reduce(mine[0].reshape(-1), op).reshape(mine[0].shape))
+            continue
+        found = group.all_reduce(torch.cat([x.reshape(-1) for x in mine]), op, True)
+        out += [part.clone().reshape(x.shape) for part, x in zip(found.split([x.numel() for x in mine]), mine, strict=True)]
+    return out
+
+
+def buckets(sizes: list[int]) -> list[slice]:
+    """Neighbours that go together, by their bytes. All workers find the same."""
+    out, begin, held = [], 0, 0
+    for i, n in enumerate(sizes):
+        if i > begin and held + n > BUCKET:
+            out.append(slice(begin, i))
+            begin, held = i, 0
+        held += n
+    return [*out, slice(begin, len(sizes))] if sizes else out
 
 
 def padded(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:
@@ -221,7 +243,8 @@ def stand_in(target: Any, sizes: list[tuple[int, ...]], dtype: torch.dtype, args
         group.all_reduce(torch.ones(1, dtype=torch.int64), "sum")
         raise Cancelled("this worker could not go on")
     if target is ALL_REDUCE_MANY:
-        group.all_reduce(torch.zeros(sum(map(math.prod, sizes)), dtype=dtype), args[0])
+        for some in buckets([math.prod(n) * dtype.itemsize for n in sizes]):
+            group.all_reduce(torch.zeros(sum(map(math.prod, sizes[some])), dtype=dtype), args[0])
         return
     x = torch.zeros(sizes[0], dtype=dtype)
     if target is ALL_GATHER:

@@ -66,10 +66,10 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
         for t in flat:
             if not any(t is d for d in distinct):
                 distinct.append(t)
-        known = mesh.plans.get(key)
+        known = mesh.plans.get(key, BY_VALUE if unwritable(func, args, kwargs) else None)
         if known is BY_VALUE:
             return by_value(mesh, func, args, kwargs, distinct)
-        slots = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in distinct]
+        slots: list[Any] = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in distinct]
         if known is None:
             if len(mesh.plans) >= MOST:
                 mesh.plans.clear()
@@ -77,12 +77,20 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
                 known = mesh.plans[key] = recorded(mesh, func, args, kwargs, distinct, slots)
             if known is BY_VALUE:
                 return by_value(mesh, func, args, kwargs, distinct)
-        if known.plan.writes and overlapping(known.plan, slots):
-            raise Refused(f"{func} writes to memory of which it reads another tensor")
+        if known.plan.writes and overlapping(known.plan, slots):  # `y[2] = y[3]`: what is read is read before
+            slots = [s if i in known.plan.writes or own else torch.clone(s.detach()) for i, s in enumerate(slots)]
+            if overlapping(known.plan, slots):
+                raise Refused(f"{func} writes to memory of which it reads another tensor")
         outs = start(mesh, known.plan, slots, {}, known.makers, bool(known.plan.answers))
         for t in own:  # they have travelled, and come back as they were written
             t.copy_(next(s for d, s in zip(distinct, slots, strict=True) if d is t).fetched(f"{func} into a tensor of this process"))
     return put_together(known.spec, known.where, outs, distinct)
+
+
+def unwritable(func: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether a program cannot say what the operator is told (complex numbers), which gives tensors with memory of their own."""
+    told = [*args, *kwargs.values()]
+    return any(type(v) is complex for v in told) and all(a.alias_info is None for a in (*func._schema.arguments, *func._schema.returns))
 
 
 def restride(func: Any, view: Any, args: tuple) -> RemoteTensor:
@@ -166,6 +174,11 @@ def recorded(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any
             if e.kind == "data-dependent" and not func._schema.is_mutable:
                 return BY_VALUE
             raise Refused(f"{e}, on a mesh") from e
+        except (RuntimeError, IndexError, ValueError, ArithmeticError):
+            # Of nothing, PyTorch's shape functions raise where the operators do not (norms of infinite order, means of no squares).
+            if func._schema.is_mutable or all(t.numel() for t in distinct):
+                raise
+            return BY_VALUE
     inputs = list(stands.values())
     given = {t.vid: i for i, t in enumerate(inputs)}
     flat = liveness.leaves(out) if isinstance(out, (list, tuple)) else [out]

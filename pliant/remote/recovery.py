@@ -38,6 +38,7 @@ def save(mesh: Mesh) -> None:
     finally:
         mesh.saving = False
     mesh.generation, mesh.saved, mesh.saved_handles, mesh.kinds, mesh.log = n, saved, handles, kinds, []
+    mesh.issue(["forget", n])  # with the next message
     mesh.counts["saves"] += 1
 
 

@@ -22,6 +22,8 @@ aten = torch.ops.aten
 def view(p: Partitioner, op: Op) -> Any:
     """The cut dim must begin a group of dims that are flattened, or be what is taken apart again."""
     x, out = op.args[0], op.outs[0]
+    if op.target is aten.view.dtype:
+        return NotImplemented if x.dtype.itemsize != out.dtype.itemsize else same_bytes(p, op, x, out)
     place = p.place(x)
     sizes = [p.number(n) for n in out.sizes]
     if isinstance(place, Shard):
@@ -39,6 +41,14 @@ def view(p: Partitioner, op: Op) -> Any:
         p.separated.add(out.storage_id)
     p.give(out, p.emit(op.target, p.at(x, outer), sizes), outer)
     return None
+
+
+def same_bytes(p: Partitioner, op: Op, x: TracedTensor, out: TracedTensor) -> None:
+    """The elements as those of another dtype of their size. The bytes of partial sums say nothing."""
+    place = R if isinstance(p.place(x), Partial) else p.place(x)
+    if place is not p.place(x):
+        p.separated.add(out.storage_id)
+    p.give(out, p.emit(op.target, p.at(x, place), out.dtype), place)
 
 
 def through_view(p: Partitioner, x: TracedTensor, out: TracedTensor, place: Shard) -> Shard | None:

@@ -377,6 +377,10 @@ class Worker:
         self.saved = {n: saved for n, saved in self.saved.items() if n == command[1] - 1}
         self.saved[command[1]] = copied(self.tensors)
 
+    def forget(self, command: list, *_: Any) -> None:
+        """["forget", n]: all workers have saved `n`; what was saved before is not needed."""
+        self.saved = {n: saved for n, saved in self.saved.items() if n >= command[1]}
+
     def restore(self, command: list, *_: Any) -> None:
         self.tensors = copied(self.saved[command[1]]) if command[1] else {}
 
@@ -439,7 +443,9 @@ class Worker:
 
 COMMANDS: dict[str, Callable] = {
     name: getattr(Worker, name)
-    for name in ("put", "free", "load", "call", "alias", "fail", "get", "send", "move", "save", "restore", "count", "trace", "sleep")
+    for name in (
+        "put", "free", "load", "call", "alias", "fail", "get", "send", "move", "save", "forget", "restore", "count", "trace", "sleep",
+    )  # fmt: skip
 }
 """What a message may ask for."""
 

@@ -455,3 +455,51 @@ def test_a_pool_of_a_module_or_a_program(mesh, how):
     for r, a in zip(requests, answers, strict=True):
         assert torch.allclose(a.result(60).detach(), 2 * r.mean(0), atol=1e-5)
     server.close()
+
+
+BEGINNERS = {
+    "a row to a row": lambda x: (x.__setitem__(2, x[3]), x.mul_(2))[1],
+    "bits": lambda x: (x.view(torch.int64), x.view(torch.int64).sum(0)),
+    "norms of nothing": lambda x: (torch.linalg.vector_norm(x[:0], float("inf"), -1), F.mse_loss(x[:0], x[:0] * 2)),
+    "an array": lambda x: torch.as_tensor((x + 1).detach().numpy().sum()),
+    "a complex number": lambda x: torch.complex(x.float(), x.float()) * 2j,
+    "one number rolled": lambda x: x.sum().roll(1, 0),
+}
+
+
+@pytest.mark.parametrize("name", BEGINNERS)
+def test_what_beginners_write(mesh, name):
+    """As in one process, compiled and not, errors included: what raises there raises here."""
+    fn, x = BEGINNERS[name], torch.linspace(-1, 2, 15).sin().reshape(5, 3).double()
+    parts = lambda out: [t.cpu() for t in (out if isinstance(out, tuple) else (out,))]
+    for put in (mesh.replicate, *[mesh.shard] * (name != "a row to a row")):  # which is refused: a row of pieces is a copy
+        for there in (fn, pliant.compile(fn, on=mesh)):
+            try:
+                want = parts(fn(x.clone()))
+            except IndexError:
+                with pytest.raises(remote.Failed, match="IndexError"):
+                    parts(there(put(x.clone())))
+                continue
+            for a, b in zip(want, parts(there(put(x.clone()))), strict=True):
+                assert a.dtype is b.dtype and torch.allclose(a, b, equal_nan=True)
+
+
+def test_many_gradients_are_reduced_in_buckets(mesh, monkeypatch):
+    """None larger than it must be, the same for all workers, those that fail among them."""
+    from pliant.remote import collectives
+
+    monkeypatch.setattr(collectives, "BUCKET", 100)
+    assert collectives.buckets([40, 40, 40, 400, 8]) == [slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 5)]
+    assert collectives.buckets([]) == []
+    net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    x, twin = torch.linspace(-1, 1, 15).reshape(5, 3), copy.deepcopy(net)
+    net(x).square().mean().backward()
+    mesh.replicate(twin)
+
+    def step(x, i):
+        twin(x[i]).square().mean().backward()
+
+    step = pliant.compile(step, on=mesh)
+    step(mesh.shard(x), torch.arange(5))
+    for p, q in zip(net.parameters(), twin.parameters(), strict=True):
+        assert torch.allclose(p.grad, q.grad.cpu(), atol=1e-6)

@@ -40,7 +40,7 @@ def _roll(b: Builder, o: Any) -> None:
     """Along one dim: its end, then its beginning."""
     x, shifts, dims = arguments(o, "self", "shifts", "dims")
     dims, shifts = list(dims), list(shifts)
-    if len(dims) != 1 or len(shifts) != 1:
+    if len(dims) != 1 or len(shifts) != 1 or not len(x.sizes):  # one number has no dim to roll along: PyTorch says so
         raise Refuse
     s, out, _ = over_result(b, o)
     facts = b.facts

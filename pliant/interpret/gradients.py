@@ -19,7 +19,7 @@ from pliant.graph.originals import ORIGINAL, gradients, new_parameter, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.trace import saves_tensors
-from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, qualified, tensors_of
+from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, Untraceable, qualified, tensors_of
 from pliant.guards import views
 from pliant.interpret import globalstate, in_torch, policy, tape, tensor_subclasses
 from pliant.interpret.attributes import getattr_, lookup, setattr_
@@ -281,8 +281,10 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
         raise Break("PL0012", "requires_grad_() inside a function transform, or of what is no bool", clean=True)
     real = vm.world.real.get(id(t))
     if real is not None:
+        if on and t.requires_grad and real.is_leaf and real._is_view():  # it may borrow the flag of what it is a view of
+            raise Break("PL0012", "requires_grad_() of a view from outside that requires gradients", clean=True)
         return t if t.requires_grad is on else make_leaf(t, real)
-    if t.requires_grad is on:
+    if t.requires_grad is on and not (on and borrows(t)):
         return t
     if LEAF in vm.refused or on and t.vid in vm.trace.frozen:
         raise Break("PL0012", "requires_grad_() makes a leaf, whose gradients the program may want", clean=True)
@@ -295,6 +297,16 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
     if on:
         vm.trace.own_leaves.add(t.vid)
     return t
+
+
+def borrows(t: Any) -> bool:
+    """Whether a tensor requires gradients only by what it is a view of, made without them: autograd keeps none for it so far."""
+    if t.vid in vm.trace.own_leaves:
+        return False
+    try:
+        return t.is_leaf
+    except (Untraceable, RuntimeError):  # a view whose memory was written since has a history
+        return False
 
 
 def make_leaf(t: Any, real: Any) -> Any:

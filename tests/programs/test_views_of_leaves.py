@@ -119,6 +119,38 @@ def test_gradients_by_a_view_of_a_leaf(program) -> None:
         assert [(t.is_leaf, t._is_view(), type(t)) for t in got] == [(t.is_leaf, t._is_view(), type(t)) for t in want]
 
 
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.expand_as(x).requires_grad_(True),
+        lambda x: x.expand(3, x.shape[-1]).contiguous().requires_grad_(x.requires_grad),
+        lambda x: x.view(-1).requires_grad_(),
+        lambda x: x[1:].requires_grad_(),
+        lambda x: (x * 2).requires_grad_(),
+        lambda x: x.requires_grad_(),
+    ],
+)
+def test_a_view_made_without_gradients_becomes_a_leaf(program, inside) -> None:
+    """It requires gradients before, by what it is a view of, but autograd keeps none for it."""
+
+    def within(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return program(x)
+
+    found = []
+    for fn in (within if inside else program, compiled(within if inside else program)):
+        for rows in (3, 1, 3):
+            for made in (lambda n: torch.ones(n, 4, requires_grad=True), lambda n: torch.ones(n, 4, requires_grad=True) * 2):
+                x = made(rows)
+                with torch.set_grad_enabled(inside):
+                    y = fn(x[:] if inside else x)
+                z = (y * 3).sum()
+                (g,) = torch.autograd.grad(z, y, allow_unused=True)
+                found.append((y.is_leaf, y.requires_grad, y._is_view(), y is x, None if g is None else g.tolist()))
+    assert found[: len(found) // 2] == found[len(found) // 2 :]
+
+
 def test_hessians_of_changing_sizes() -> None:
     functional = torch.autograd.functional
     programs = (

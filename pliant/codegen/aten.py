@@ -18,15 +18,11 @@ keeps book of them. Whoever needs gradients puts a differentiable node around su
 
 from __future__ import annotations
 
-import builtins
 import linecache
 import re
-import types
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
 from typing import Any
 
 from pliant import native, turns
@@ -34,6 +30,7 @@ from pliant.codegen import fastops, first_check, layouts
 from pliant.codegen.effects import cannot_repeat, draws, is_kernel, written_by
 from pliant.codegen.failures import DRAWN, KEPT, NEVER, Place, Places, drawn_from, place_of, remember, states
 from pliant.codegen.flow import FlowWriter, passes_views
+from pliant.codegen.generated import compile_text
 from pliant.codegen.version_counters import counted, of_results, written_slots
 from pliant.errors import InternalError
 from pliant.graph import custom_ops, growing
@@ -59,8 +56,6 @@ Lowering = Callable[[Program], Program]
 
 SHOWN = 8
 """How many sizes the message of a failed assertion shows."""
-
-_serial = count()
 
 
 @dataclass(slots=True)
@@ -770,33 +765,3 @@ def is_held(target: Any) -> bool:
 def is_single(op: Any) -> bool:
     """Does the operator return one value (rather than a tuple or list)?"""
     return op.out_spec is None
-
-
-def compile_text(source: str, name: str, namespace: dict[str, Any]) -> Callable[..., tuple]:
-    """Compile generated source. Tracebacks show it, because it is registered with `linecache`."""
-    filename = shown_as(source, name)
-    exec(compile(source, filename, "exec"), namespace)
-    fn = namespace[name]
-    weakref.finalize(fn, linecache.cache.pop, filename, None)
-    return fn
-
-
-def loaded_text(source: str, name: str, code: types.CodeType, namespace: dict[str, Any]) -> Callable[..., tuple]:
-    """The function `name` that `compile_text` made of this source in another process: its bytecode is known."""
-    filename = shown_as(source, name)
-    fn = types.FunctionType(code.replace(co_filename=filename), namespace, name)
-    namespace[name] = fn
-    namespace["__builtins__"] = builtins.__dict__
-    weakref.finalize(fn, linecache.cache.pop, filename, None)
-    return fn
-
-
-GENERATED = "<pliant "
-"""How the file names of generated programs begin."""
-
-
-def shown_as(source: str, name: str) -> str:
-    """A file name under which `linecache` shows this text."""
-    filename = f"{GENERATED}{name} {next(_serial)}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-    return filename

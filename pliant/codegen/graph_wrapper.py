@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from pliant.codegen.aten import Executable, compile_text, source_line, tuple_text
+from pliant.codegen.aten import Executable, source_line, tuple_text
 from pliant.codegen.dynamo_graph import Handed, written_by
 from pliant.codegen.failures import DRAWN, NEVER, Place, Places, place_of, remember, states
+from pliant.codegen.generated import compile_text
 from pliant.codegen.variants import Variants
 from pliant.codegen.variants import given as arguments
 from pliant.graph.originals import ORIGINAL, gradients

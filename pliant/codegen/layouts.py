@@ -1,8 +1,8 @@
 """Results of ATen calls, held to the sizes and strides that the capture foretold, where machine code is about to read them by these.
 
 How PyTorch lays out a result is decided inside each operator, by rules that `graph/rules` and PyTorch's own shape functions restate. Where
-they are wrong, a kernel would read other elements than are meant, or beyond the end; so results that kernels touch are looked at, at the price
-of a hundred nanoseconds each, and copied into place if need be: a wrong rule of strides costs time, never an answer.
+they are wrong, a kernel would read other elements than are meant, or beyond the end; so results that kernels touch are looked at, at the
+price of a hundred nanoseconds each, and copied into place if need be: a wrong rule of strides costs time, never an answer.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from pliant import native
-from pliant.codegen import aten, linked, target
+from pliant.codegen import aten, generated, linked, target
 from pliant.codegen.aten import Executable
 from pliant.codegen.autograd_region import Node, checkpoint_globals
 from pliant.codegen.batched_gradients import ASKED
@@ -134,7 +134,7 @@ def decode_global(data: tuple, objects: list[Any], modules: list[dict[str, int]]
 def is_printed(value: Any) -> bool:
     """A program, or a flow (`codegen/flow.py`), that another one calls."""
     own = type(value) is types.FunctionType and value.__globals__.get(value.__name__) is value
-    return own and value.__code__.co_filename.startswith(aten.GENERATED) and value.__code__.co_filename in linecache.cache
+    return own and value.__code__.co_filename.startswith(generated.GENERATED) and value.__code__.co_filename in linecache.cache
 
 
 def encode_printed(fn: Any, table: Writer, linker: Linker) -> tuple:
@@ -154,7 +154,7 @@ def decode_printed(kind: str, data: tuple, objects: list[Any], modules: list[dic
         return decode_program(data, objects, modules, {}).fn
     name, code, source, names = data
     namespace = {k: decode_global(v, objects, modules) for k, v in names.items()}
-    return aten.loaded_text(source, name, marshal.loads(code), namespace)
+    return generated.loaded_text(source, name, marshal.loads(code), namespace)
 
 
 # -- executables ----------------------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def encode_program(made: Executable, table: Writer, linker: Linker, given: froze
 def decode_program(data: tuple, objects: list[Any], modules: list[dict[str, int]], given: dict[str, Any]) -> Executable:
     name, code, source, n_ops, names, (unique, lines, *rest) = data
     namespace = {k: decode_global(v, objects, modules) for k, v in names.items()} | given
-    fn = aten.loaded_text(source, name, marshal.loads(code), namespace)
+    fn = generated.loaded_text(source, name, marshal.loads(code), namespace)
     places = [Place(calls, handled) for calls, handled in unique]
     remember(fn, Places({line: places[i] for line, i in lines.items()}, *rest))
     return Executable(fn, source, n_ops, namespace)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -19,7 +18,7 @@ from pliant.graph.traced import PYTHON_BACKWARD, NoBackward, Reconsider, TracedT
 from pliant.lower import liveness
 from pliant.lower.leaves import maker_of
 from pliant.lower.restriding import as_views
-from pliant.lower.sections import Section, is_number, sections, settle
+from pliant.lower.sections import Section, Uncut, is_number, sections, settle
 from pliant.lower.views import refuse_parts
 
 
@@ -57,10 +56,14 @@ class PlannedRegion:
     def cut(self) -> None:
         """Plans of its sections, of what is known of sizes by now."""
         self.sections, self.known = [], self.trace.scope.snapshot()
-        with contextlib.suppress(Untraceable, NoBackward):
+        try:
             found = sections(self.trace, self.inputs, self.flat)
             self.planned = [Planned(self.trace, s.inputs, s.outputs, f"{self.name}_part{k}", s) for k, s in enumerate(found)]
             self.sections = found
+        except Uncut:
+            raise
+        except (Untraceable, NoBackward):
+            pass
 
     def whole(self) -> None:
         """One plan, without sections, and without what these have assumed."""
@@ -86,12 +89,12 @@ class PlannedRegion:
     def cut_again(self) -> None:
         """Sections once more, if a backward part has found more about sizes (two are equal, and the one that a section is given does not
         stand for the other any longer); else one plan."""
-        known, self.tries = self.known, self.tries - 1
+        known, self.tries, self.sections = self.known, self.tries - 1, []
         if self.tries and self.trace.scope.snapshot() != known:
             del self.trace.ops[self.n_forward :]
             self.trace.n_forward = None
             self.cut()
-        if not self.tries or not self.sections:
+        if not self.sections:
             self.whole()
 
     def claims_all(self) -> bool:

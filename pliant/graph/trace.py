@@ -134,6 +134,7 @@ class Trace:
         self.n_forward: int | None = None
         self.hooked = False  # whether a hook on a tensor, or on what is saved, was set
         self.modules_hooked = False  # whether one was that hears of a module's arguments what another has heard of its results
+        self.differentiated = False  # by `autograd.grad`, whose results may have gradients
         self.freed: set[Any] = set()  # nodes of the autograd graph whose buffers `backward()` would have freed
         self.failed_node: Any = None  # the node of the autograd graph that called for the last operator that could not be recorded
         self.of_inference: set[int] = set()  # storage ids of inference tensors

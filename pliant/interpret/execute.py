@@ -79,11 +79,13 @@ def run(f: Frame) -> Any:
                     raise left(f, Break("PL0041", "an exception that names the type of a value, inside a try block"), n) from None
                 tracebacks.arrived(e)
                 tracebacks.passes(e, f)
+                at = f.pc
                 if not unwind(f, e):
                     raise
                 tracebacks.caught(e)
                 names_told.guard_names(e)
                 if vm.pending is not None:  # what was on the stack has ended, and that broke the graph
+                    f.moved = f.pc = at  # what raised has left the stack: from the start again, to there
                     raise left(f, taken(), n) from None
     finally:
         vm.frame = caller

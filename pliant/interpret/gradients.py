@@ -540,6 +540,7 @@ def l_grad(args: tuple, kw: dict) -> Any:
     refuse_freed(through)
     given = {k: v for k, v in values.items() if k not in OF_GRAD[: min(len(args), 3)]}
     out = graph_call(torch.autograd.grad, args[:3], given | {"retain_graph": True})
+    vm.trace.differentiated = True
     tape.keep_retained()
     keep = values.get("retain_graph")
     if not (values.get("create_graph") if keep is None else keep) and not vm.rehearsing:

@@ -255,8 +255,8 @@ def make_function(resume: ResumeCode, globals_: dict, name: str | None = None) -
     return FunctionType(resume.code, globals_, name or resume.code.co_name, None, closure)
 
 
-def generator_function(resume: ResumeCode, globals_: dict, names: tuple[str, str]) -> FunctionType:
-    """What makes a generator that stands where `resume` goes on, under these names; one for each globals dict."""
+def generator_function(resume: ResumeCode, globals_: dict, names: tuple[str, ...]) -> FunctionType:
+    """What makes a generator of these names (`__name__`, `__qualname__`) that stands where `resume` goes on; one for each globals dict."""
     make = resume.functions.get((id(globals_), *names))
     if make is None:
         make = resume.functions[id(globals_), *names] = make_function(resume, globals_, names[0])

@@ -19,8 +19,9 @@ import torch
 from pliant.graph import layout
 from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
+from pliant.graph.leaving import MARKS
 from pliant.graph.trace import has_hooks, rebased
-from pliant.graph.traced import TracedTensor, Untraceable
+from pliant.graph.traced import Reconsider, TracedTensor, Untraceable
 from pliant.lower import leaves, liveness, views
 from pliant.lower.leaves import nodes_under
 from pliant.symbolic.expr import Expr
@@ -54,16 +55,21 @@ class Section:
 
 
 def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]:
-    """The sections of a captured region, whose outputs are flat. None at all: it need not be cut, or cannot be."""
+    """The sections of a captured region, whose outputs are flat. None at all: it need not be cut, or cannot be. `Uncut`: another could."""
     slots = {t.vid for t in liveness.tensors_of(inputs)}
     written = {t.vid: t for t in liveness.tensors_of(inputs) if rebased(trace, t)}
     seen = written | {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
     shown = leaves.shown(trace, inputs, outputs)
     unheard = trace.data_memory & memory_of([t for t in liveness.tensors_of(inputs) if trace.leaves.get(t.vid, t).requires_grad])
-    if not may_cut(trace) or not shown and (not seen or not unheard and (len(seen) < 2 or trace.data_memory)):
+    if not shown and (not seen or not unheard and (len(seen) < 2 or trace.data_memory)):
+        return []
+    if not may_cut(trace) and not trace.marks:
         return []
     parents = parents_among([t for t in seen.values() if t.vid not in shown], trace.ops, slots - written.keys() | shown.keys())
     if not parents and not shown and not unheard:
+        return []
+    if not may_cut(trace):
+        refuse_uncut(trace, parents)
         return []
     ops = can_run(trace, inputs)
     live = liveness.live_ops(trace.ops, [*outputs, *(c.expr for c in trace.scope.asserts)], trace.inputs)
@@ -79,7 +85,20 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
             heard = not written_unheard(found[1:], trace.data_memory)
             if found and heard and all([leaves.reached(s, trace.freed, crossing) for s in found]):
                 return found
+    refuse_uncut(trace, parents)
     return []
+
+
+class Uncut(Reconsider):
+    """A result comes from another one, and the region cannot be cut between them: capture again without what is in the way."""
+
+
+def refuse_uncut(trace: Any, parents: list[TracedTensor]) -> None:
+    """Raise `Uncut` if another capture can be cut: without effects in front of what may raise, or without the engine's calls inside."""
+    if parents and trace.marks:
+        raise Uncut("a result", "another one comes from it, behind an effect and in front of what may raise", MARKS)
+    if parents and trace.differentiated:
+        raise Uncut("a result", "another one comes from it, by way of gradients that are differentiated", "backward")
 
 
 def settle(trace: Any, outputs: list[Any]) -> list[Any]:

@@ -469,6 +469,26 @@ def test_gradients_of_gradients_of_what_nodes_keep(kept, backend):
         torch.testing.assert_close(want, got, rtol=1e-3, atol=1e-3)
 
 
+def a_gradient_and_its_gradient(x, i, log, seen):
+    a = gradients((x.exp() * x * x).sum(), x, create_graph=True)[0]
+    return a, gradients((a * x * x).sum(), x, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("program", [a_gradient_and_its_gradient, raising_behind_a_write])
+def test_a_region_that_cannot_be_cut_between_two_results_is_no_region(program, backend):
+    """Gradients of the one by the other were none: the capture ends before what is in the way of a cut."""
+    compiled = pliant.compile(program, backend=backend, background=False)
+    for n, i in (3, [0]), (4, [1, 2]), (6, [1]):
+        x = torch.rand(n, 4, requires_grad=True)
+        found = []
+        for f in (program, compiled):
+            torch.manual_seed(0)
+            a, b = f(x, torch.tensor(i), [], torch.zeros(4))
+            found.append(gradients(b.sum(), a)[0])
+        torch.testing.assert_close(*found)
+
+
 @pytest.mark.parametrize("backend", ["aten", "native"])
 @pytest.mark.parametrize("program", [raising, raising_behind_a_write, handled], ids=lambda f: f.__name__)
 def test_a_later_section_that_raises(program, backend):

@@ -434,7 +434,8 @@ def refuse_on_states(cls: type, name: str) -> None:
         now, there = lookup(cls, n), OF_STATES[cls].get(n, UNSET)
         if now is not UNSET and not hasattr(type(now), "__get__"):
             vm.world.type_attr(cls, n, now)  # data, which `lookup` leaves to who reads it
-        if now is not there and (there is not UNSET or now is not lookup(torch.Tensor, n)):
+        asked = n == "__annotations__" and there is UNSET and type(now) is dict and not now  # CPython puts it there when it is read
+        if now is not there and not asked and (there is not UNSET or now is not lookup(torch.Tensor, n)):
             raise Break("PL0011", f"{n!r} on the class {cls.__name__}, which the program has put there", clean=True)
 
 

@@ -54,8 +54,8 @@ def loop_at(frame: Frame, code: CodeType, layout: tuple, namespace: dict) -> Any
     return region_loops.loop_at(code_at(frame, code, layout), namespace, home.cache, home.miss, home.below)
 
 
-def generator_at(frame: Frame, code: CodeType, layout: tuple, namespace: dict, name: str) -> Any:
-    return resume.generator_function(code_at(frame, code, layout), namespace, name)
+def generator_at(frame: Frame, code: CodeType, layout: tuple, namespace: dict, *names: str) -> Any:
+    return resume.generator_function(code_at(frame, code, layout), namespace, names)
 
 
 def branch_at(frame: Frame, code: CodeType, path: tuple, lineno: int) -> Any:
@@ -95,7 +95,7 @@ def place_of(value: Any, refer: Callable[[Any], int]) -> tuple[str, tuple] | Non
     if t is FunctionType:
         made = resume.info_of(value.__code__)
         if made is not None and made.layout.mode != resume.CALL:
-            return "generator", (*made_from(made.origin(), made.layout, value, refer), value.__name__)
+            return "generator", (*made_from(made.origin(), made.layout, value, refer), value.__name__, value.__qualname__)
         words = support.words_of_hop(value)
         return None if words is None else ("hop", words)
     return None

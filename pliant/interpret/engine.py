@@ -20,6 +20,7 @@ from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import casts, changing_numbers, decompositions, derivatives, emptiness, implemented, layout, recurrent, resizing, symnode
 from pliant.graph.originals import SPELLED, torch
 from pliant.graph.record import FAILED, PENDING, TorchOp
+from pliant.graph.schema import written
 from pliant.graph.symnode import SYMS
 from pliant.graph.trace import Trace
 from pliant.graph.traced import (
@@ -33,6 +34,7 @@ from pliant.graph.traced import (
     REBASED,
     SYMBOLIC_REFUSED,
     UNBACKED,
+    UNCUT,
     Reconsider,
     TracedTensor,
     Untraceable,
@@ -227,6 +229,8 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
             raise Break("PL0011", "another layout of a tensor object, in a graph with gradients")
         if REBASED in vm.refused:
             tensor_inputs.check_rebased(trace, n)
+        if UNCUT in vm.refused and any([t.requires_grad for op in trace.ops[n:] for t in written(op)]):
+            raise Break("PL0011", UNCUT)
     late_errors.check(trace, n, vm.frame)
     if vm.world.data_views:
         datafield.follow(trace.ops[n:])

@@ -21,7 +21,7 @@ from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
 from pliant.graph.leaving import MARKS
 from pliant.graph.trace import has_hooks, rebased
-from pliant.graph.traced import Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import UNCUT, Reconsider, TracedTensor, Untraceable
 from pliant.lower import leaves, liveness, views
 from pliant.lower.leaves import nodes_under
 from pliant.symbolic.expr import Expr
@@ -94,11 +94,14 @@ class Uncut(Reconsider):
 
 
 def refuse_uncut(trace: Any, parents: list[TracedTensor]) -> None:
-    """Raise `Uncut` if another capture can be cut: without effects in front of what may raise, or without the engine's calls inside."""
+    """Raise `Uncut` if another capture can be cut: without effects in front of what may raise, the engine's calls, or writes with
+    gradients."""
     if parents and trace.marks:
         raise Uncut("a result", "another one comes from it, behind an effect and in front of what may raise", MARKS)
     if parents and trace.differentiated:
         raise Uncut("a result", "another one comes from it, by way of gradients that are differentiated", "backward")
+    if parents and any([t.requires_grad for op in trace.ops for t in liveness.written(op)]):
+        raise Uncut("a result", "another one comes from it, by way of a write with gradients", UNCUT)
 
 
 def settle(trace: Any, outputs: list[Any]) -> list[Any]:

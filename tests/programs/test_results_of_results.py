@@ -474,8 +474,17 @@ def a_gradient_and_its_gradient(x, i, log, seen):
     return a, gradients((a * x * x).sum(), x, create_graph=True)[0]
 
 
+def changed_behind_a_view_without_gradients(x, i, log, seen):
+    y = x * 2
+    with torch.no_grad():
+        k = y.view(-1).sum() + y.detach()[0]
+    z = y * 3
+    y[0] = z[1]
+    return z, y.sin() + k
+
+
 @pytest.mark.parametrize("backend", ["aten", "native"])
-@pytest.mark.parametrize("program", [a_gradient_and_its_gradient, raising_behind_a_write])
+@pytest.mark.parametrize("program", [a_gradient_and_its_gradient, changed_behind_a_view_without_gradients, raising_behind_a_write])
 def test_a_region_that_cannot_be_cut_between_two_results_is_no_region(program, backend):
     """Gradients of the one by the other were none: the capture ends before what is in the way of a cut."""
     compiled = pliant.compile(program, backend=backend, background=False)

@@ -281,8 +281,8 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
         raise Break("PL0012", "requires_grad_() inside a function transform, or of what is no bool", clean=True)
     real = vm.world.real.get(id(t))
     if real is not None:
-        if on and t.requires_grad and real.is_leaf and real._is_view():  # it may borrow the flag of what it is a view of
-            raise Break("PL0012", "requires_grad_() of a view from outside that requires gradients", clean=True)
+        if on and t.requires_grad:
+            takes_gradients(t, "requires_grad_()")
         return t if t.requires_grad is on else make_leaf(t, real)
     if t.requires_grad is on and not (on and borrows(t)):
         return t

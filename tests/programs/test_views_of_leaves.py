@@ -151,6 +151,25 @@ def test_a_view_made_without_gradients_becomes_a_leaf(program, inside) -> None:
     assert found[: len(found) // 2] == found[len(found) // 2 :]
 
 
+def test_a_view_from_outside_that_borrows_the_flag_behind_a_leaf_that_has_it() -> None:
+    """One entry does not serve both: which of them it is, is guarded."""
+
+    def fn(y: torch.Tensor) -> torch.Tensor:
+        y.requires_grad_()
+        return y * 2
+
+    def borrowing() -> torch.Tensor:
+        x = torch.ones(3, requires_grad=True)
+        with torch.no_grad():
+            return x[:]
+
+    run = compiled(fn)
+    for make in (lambda: torch.ones(3, requires_grad=True), borrowing, lambda: torch.ones(3)[:].requires_grad_(), borrowing):
+        y = make()
+        run(y).sum().backward()
+        assert y.grad is not None and y.grad.tolist() == [2, 2, 2]
+
+
 def test_hessians_of_changing_sizes() -> None:
     functional = torch.autograd.functional
     programs = (

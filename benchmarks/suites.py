@@ -19,6 +19,7 @@ import signal
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -106,7 +107,7 @@ def masked_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tupl
                 if torch.float64 not in op.supported_dtypes("cpu"):
                     return
                 torch.manual_seed(0)
-                for given in list(op.sample_inputs("cpu", torch.float64, requires_grad=op.supports_autograd))[:samples]:
+                for given in islice(op.sample_inputs("cpu", torch.float64, requires_grad=op.supports_autograd), samples):
                     leaves, spec = pytree.tree_flatten((given.input, given.args, given.kwargs))
                     lengths = [dense_length(x, dim) for x in leaves]
                     n = next((n for n in lengths if n > 1), 0)

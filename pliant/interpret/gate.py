@@ -318,6 +318,6 @@ OF_BITS = {
 }  # fmt: skip
 
 
-def unfit(fn: Any, ta: type, tb: type) -> bool:
+def no_operator(fn: Any, ta: type, tb: type) -> bool:
     """Whether numbers of these types have no such operator, though what stands for one of them may."""
     return fn in OF_BITS and not FLOATS.isdisjoint((ta, tb)) or fn in (operator.pow, operator.ipow) and not NO_NUMBERS.isdisjoint((ta, tb))

@@ -21,7 +21,7 @@ from pliant.interpret import shadows
 from pliant.interpret.attributes import bound_special, lookup, type_name
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position, unfit
+from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, ordered, position
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.late_items import item_at, may_be_late
@@ -671,7 +671,7 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
             if later is not None:
                 return later
             b = specialize(b)
-        if unfit(fn, ta, tb) or fn in (operator.pow, operator.ipow) and of_unsure_sign(ta, tb, a):
+        if no_operator(fn, ta, tb) or fn in (operator.pow, operator.ipow) and of_unsure_sign(ta, tb, a):
             return fn(specialize(a), specialize(b))
         if ta is int and tb in SYM_TYPES and a.bit_length() > 63 or tb is int and ta in SYM_TYPES and b.bit_length() > 63:
             return fn(specialize(a), specialize(b))  # symbolic numbers are of 64 bits

@@ -63,12 +63,13 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     unheard = trace.data_memory & memory_of([t for t in liveness.tensors_of(inputs) if trace.leaves.get(t.vid, t).requires_grad])
     if not shown and (not seen or not unheard and (len(seen) < 2 or trace.data_memory)):
         return []
-    if not may_cut(trace) and not trace.marks:
+    cuttable = may_cut(trace)
+    if not cuttable and not trace.marks:
         return []
     parents = parents_among([t for t in seen.values() if t.vid not in shown], trace.ops, slots - written.keys() | shown.keys())
     if not parents and not shown and not unheard:
         return []
-    if not may_cut(trace):
+    if not cuttable:
         refuse_uncut(trace, parents)
         return []
     ops = can_run(trace, inputs)
@@ -96,11 +97,13 @@ class Uncut(Reconsider):
 def refuse_uncut(trace: Any, parents: list[TracedTensor]) -> None:
     """Raise `Uncut` if another capture can be cut: without effects in front of what may raise, the engine's calls, or writes with
     gradients."""
-    if parents and trace.marks:
+    if not parents:
+        return
+    if trace.marks:
         raise Uncut("a result", "another one comes from it, behind an effect and in front of what may raise", MARKS)
-    if parents and trace.differentiated:
+    if trace.differentiated:
         raise Uncut("a result", "another one comes from it, by way of gradients that are differentiated", "backward")
-    if parents and any([t.requires_grad for op in trace.ops for t in liveness.written(op)]):
+    if any([t.requires_grad for op in trace.ops for t in liveness.written(op)]):
         raise Uncut("a result", "another one comes from it, by way of a write with gradients", UNCUT)
 
 

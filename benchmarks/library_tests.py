@@ -56,6 +56,11 @@ def compile_library(name: str) -> int:
                     if own(method) and not attribute.startswith("__") or attribute in ("__call__", "__init__") and own(method):
                         with contextlib.suppress(AttributeError, TypeError):
                             setattr(value, attribute, instead(method))
+    for fn in list(made):  # a default that is such a function is pickled by its name, under which the compiled one stands now
+        if fn.__defaults__:
+            fn.__defaults__ = tuple(made.get(d, d) if type(d) is types.FunctionType else d for d in fn.__defaults__)
+        for parameter, default in (fn.__kwdefaults__ or {}).items():
+            fn.__kwdefaults__[parameter] = made.get(default, default) if type(default) is types.FunctionType else default
     return len(made)
 
 

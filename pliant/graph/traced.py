@@ -7,6 +7,7 @@ decompose themselves and the autograd engine builds its tape on it. Every ATen o
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator
@@ -349,14 +350,22 @@ def leaves(value: Any) -> list[Any]:
     return out
 
 
+WALKED: tuple[Any, ...] = (list, tuple, set, frozenset, collections.deque)
+
+
+def held_in(value: Any) -> Any:
+    """Iterate over what a list, tuple, set or deque holds, whatever its class makes of its iteration."""
+    return next(b for b in WALKED if isinstance(value, b)).__iter__(value)
+
+
 def collect(values: Iterable[Any], out: list[Any]) -> None:
     for v in values:
         if type(v) in COMMON:
             out.append(v)
         elif isinstance(v, (list, tuple)):
-            collect(v, out)
+            collect(held_in(v), out)
         elif isinstance(v, dict):
-            collect(v.values(), out)
+            collect(dict.values(v), out)
         elif type(v) is slice:
             collect((v.start, v.stop, v.step), out)
         else:

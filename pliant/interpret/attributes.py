@@ -21,7 +21,7 @@ import torch
 
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
-from pliant.interpret import class_writes, globalstate, shadows, tracebacks
+from pliant.interpret import class_writes, globalstate, namespaces, shadows, tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import CLASS_OF_OBJECTS, HEAPTYPE, NO_DICT
 from pliant.interpret.module_parts import nn_module_getattr
@@ -157,6 +157,22 @@ def own_dict(obj: Any, outside: bool) -> tuple[dict | None, Any]:
     return d, vm.world.by_copy.get(id(d))
 
 
+def own_item(obj: Any, name: str, outside: bool) -> Any:
+    """What `obj.__dict__` has under `name`, guarded where it is from outside. UNSET: nothing."""
+    if type(obj) not in vm.world.ordinary and issubclass(type(obj), ModuleType):
+        return namespaces.item(obj, name)
+    d, h = own_dict(obj, outside)
+    if d is not None and name in d:
+        return shadows.item(vm.world, h, name) if h is not None else d[name]
+    if h is not None:
+        shadows.absent(vm.world, h, name)
+    return UNSET
+
+
+def from_outside(obj: Any) -> bool:
+    return id(obj) in vm.world.outside or issubclass(type(obj), ModuleType)
+
+
 def class_value(raw: Any, cls: type, name: str) -> Any:
     """A plain object found on a class: it belongs to the outside, unless the program has set it."""
     if name in vm.world.class_writes and class_writes.written(cls, name) is raw:
@@ -188,7 +204,7 @@ def attribute(obj: Any, name: str, generic: bool) -> Any:
     if row is not None and row.getattr is not None:
         return row.getattr(obj, name)
     if t is ModuleType:
-        return module_getattr(obj, name)
+        return namespaces.attribute(obj, name)
     if t is FunctionType:
         return function_getattr(obj, name)
     if t is MethodType:
@@ -197,9 +213,8 @@ def attribute(obj: Any, name: str, generic: bool) -> Any:
         return type_getattr(obj, name)
     if t is super:
         return super_getattr(obj, name)
-    if issubclass(t, ModuleType) and type(lookup(t, "__getattribute__")) is not FunctionType:
-        if name in obj.__dict__ or (id(obj.__dict__), name) in vm.world.global_writes:
-            return module_getattr(obj, name)
+    if name == "__dict__" and issubclass(t, ModuleType):
+        raise Break("PL0007", f"the __dict__ of a {t.__name__}, a module")
     if not generic:
         ga = lookup(t, "__getattribute__")
         if type(ga) is FunctionType:
@@ -221,7 +236,7 @@ def attribute(obj: Any, name: str, generic: bool) -> Any:
             return vm.native(getattr, (obj, name), {})
         if not issubclass(t, ModuleType):
             world.ordinary.add(t)
-    return instance_getattr(obj, t, name, id(obj) in world.outside, generic)
+    return instance_getattr(obj, t, name, from_outside(obj), generic)
 
 
 def not_yet() -> None:
@@ -244,12 +259,8 @@ def instance_getattr(obj: Any, t: type, name: str, outside: bool, generic: bool)
     """What `object.__getattribute__` finds, and, unless `generic`, the class's `__getattr__` after it."""
     raw = lookup(t, name)
     if raw is UNSET:
-        d, h = own_dict(obj, outside)
-        if d is not None and name in d:
-            return shadows.item(vm.world, h, name) if h is not None else d[name]
-        if h is not None:
-            shadows.absent(vm.world, h, name)
-        return nowhere(obj, t, name, d, h, generic)
+        held = own_item(obj, name, outside)
+        return nowhere(obj, t, name, outside, generic) if held is UNSET else held
     hook = UNSET if generic else lookup(t, "__getattr__")
     if hook is not UNSET and hook is not MODULE_GETATTR:
         not_yet()
@@ -258,15 +269,20 @@ def instance_getattr(obj: Any, t: type, name: str, outside: bool, generic: bool)
     except AttributeError:
         if generic or lookup(t, "__getattr__") is UNSET:
             raise
-    d, h = own_dict(obj, outside)
-    return nowhere(obj, t, name, d, h, False)
+    return nowhere(obj, t, name, outside, False)
 
 
-def nowhere(obj: Any, t: type, name: str, d: dict | None, h: Any, generic: bool) -> Any:
+def nowhere(obj: Any, t: type, name: str, outside: bool, generic: bool) -> Any:
     """An attribute that neither the instance nor its class has."""
     hook = UNSET if generic else lookup(t, "__getattr__")
     if hook is MODULE_GETATTR:
-        return nn_module_getattr(obj, t, name, d, h)  # type: ignore[arg-type]
+        return nn_module_getattr(obj, t, name, *own_dict(obj, outside))  # type: ignore[arg-type]
+    if issubclass(t, ModuleType):
+        try:
+            return namespaces.missing(obj, name)
+        except AttributeError:
+            if hook is UNSET:
+                raise
     if hook is UNSET:
         raise AttributeError(f"{type_name(t)!r} object has no attribute {name!r}", name=name, obj=obj)
     if type(hook) is FunctionType:
@@ -303,14 +319,15 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool, behind:
         if is_data(tr):
             return data_descriptor(obj, t, raw, tr, name, outside, at)
     if behind is None or tr is functools.cached_property:
-        d, h = own_dict(obj, outside)
-        if d is not None and name in d:
-            return shadows.item(vm.world, h, name) if h is not None else d[name]
-        if h is not None:
-            shadows.absent(vm.world, h, name)
+        held = own_item(obj, name, outside)
+        if held is not UNSET:
+            return held
     if tr is FunctionType:
         return MethodType(raw, obj)
     if tr is functools.cached_property:
+        if issubclass(t, ModuleType):
+            raise Break("PL0007", f"the cached property {name!r} of a module", clean=True)
+        d, h = own_dict(obj, outside)
         not_yet()
         cached = descriptor(raw, at, name)
         if vars(raw).get("attrname") != name or not vars(raw).keys() >= CACHED.keys():
@@ -460,39 +477,6 @@ def is_module_already(obj: Any, name: str, value: Any) -> bool:
     return True
 
 
-def module_getattr(mod: Any, name: str) -> Any:
-    """An attribute of a Python module: a guarded read of its dict."""
-    world = vm.world
-    d = mod.__dict__
-    key = (id(d), name)
-    if key in world.global_writes:
-        v = world.global_writes[key][2]
-        if v is UNSET:
-            raise AttributeError(f"module {mod.__name__!r} has no attribute {name!r}")
-        return v
-    r = world.reads.get(key, UNSET)
-    if r is UNSET:
-        if name in d:
-            r = world.locate(d[name], S.const(mod).dict().key(name))
-        else:
-            world.guard(S.const(mod).dict(), "DICT_CONTAINS", (name, False), name)
-            if "__getattr__" in d and lookup(type(mod), name) is UNSET:
-                hook = world.locate(d["__getattr__"], S.const(mod).dict().key("__getattr__"))
-                return vm.call(hook, (name,), {})
-            try:
-                v = getattr(mod, name)  # an attribute of the type
-            except AttributeError:
-                world.guard(S.const(mod).dict(), "DICT_CONTAINS", ("__getattr__", False), "__getattr__")
-                raise
-            if name == "__dict__":
-                raise Break("PL0007", f"the __dict__ of module {mod.__name__}")
-            if type(lookup(type(mod), name)) in SLOTS:
-                return v  # bound anew each time it is read
-            r = world.locate(v, S.const(mod).attr(name))
-        world.reads[key] = r
-    return r
-
-
 def function_getattr(fn: Any, name: str) -> Any:
     if id(fn) in vm.world.own_functions:
         return getattr(fn, name)
@@ -600,7 +584,7 @@ def super_getattr(sup: Any, name: str) -> Any:
         if b.__flags__ & HEAPTYPE and id(b) not in vm.world.own_functions:
             vm.world.type_attr(b, name, raw)
         if obj is not cls:
-            return class_getattr(obj, cls, name, raw, id(obj) in vm.world.outside, b)
+            return class_getattr(obj, cls, name, raw, from_outside(obj), b)
         return raw if type(raw) is FunctionType else bound(raw, None, cls, b, name)
     return getattr(sup, name)
 
@@ -624,11 +608,10 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         raise Break("PL0006", f"attribute {name!r} of a {t.__name__}", clean=True)
     if issubclass(type(obj), REPORTED) and world.calls:
         raise Break("PL0005", f"attribute {name!r}, which what was printed or logged before depends on", clean=True)
-    if issubclass(t, ModuleType):
+    if t is ModuleType:
         if obj is builtins:  # what the interpreter itself goes by
             raise Break("PL0006", f"builtins.{name}", clean=True)
-        world.reads.pop((id(obj.__dict__), name), None)
-        world.global_writes[(id(obj.__dict__), name)] = (obj.__dict__, name, value)
+        namespaces.store(obj, name, value)
         return
     if t is FunctionType:
         if id(obj) in world.own_functions:
@@ -673,7 +656,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
 def instance_setattr(obj: Any, t: type, name: str, value: Any) -> None:
     world = vm.world
     raw = lookup(t, name)
-    outside = id(obj) in world.outside and id(obj) not in world.by_copy
+    outside = from_outside(obj) and id(obj) not in world.by_copy
     if raw is not UNSET:
         tr = type(raw)
         if is_property(tr, "__set__"):
@@ -695,7 +678,9 @@ def instance_setattr(obj: Any, t: type, name: str, value: Any) -> None:
             raw.__set__(obj, value)
             return
         hidden(t, name, raw)
-    if outside:
+    if issubclass(t, ModuleType):
+        namespaces.store(obj, name, value)
+    elif outside:
         h = shadows.instance_dict(world, obj)
         if h is None:
             raise AttributeError(without_dict(t, name, raw))

@@ -14,7 +14,8 @@ from typing import Any
 
 from pliant.bytecode import kinds as K
 from pliant.guards import source as S
-from pliant.interpret.attributes import getattr_, module_getattr
+from pliant.interpret import namespaces
+from pliant.interpret.attributes import getattr_
 from pliant.interpret.capture import UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.lookasides import lookaside
@@ -119,7 +120,7 @@ def has(module: Any, name: str) -> bool:
     if type(module) is not ModuleType or "__getattr__" in d:
         raise Break("PL0032", f"{name} of {module.__name__} is found by code of the module's own", clean=True)
     try:
-        module_getattr(module, name)
+        namespaces.attribute(module, name)
     except AttributeError:
         return False
     return True

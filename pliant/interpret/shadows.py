@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pliant.graph.symnode import to_sym
+from pliant.graph.traced import held_in
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
 from pliant.interpret.capture import UNSET
@@ -354,7 +355,7 @@ def hashed_by(value: Any, what: Any = None, name: str = "") -> None:
     found = [value]
     for _ in range(DEEP):
         known.update({(id(v), ""): v for v in found if isinstance(v, MUTABLE)})
-        found = [x for v in found if isinstance(v, list | tuple | dict) for x in (dict.values(v) if isinstance(v, dict) else v)]
+        found = [x for v in found if isinstance(v, list | tuple | dict) for x in (dict.values(v) if isinstance(v, dict) else held_in(v))]
 
 
 def read_all(world: World, c: Any) -> None:
@@ -402,7 +403,7 @@ def read_deep(world: World, c: Any, seen: set | None = None) -> None:
     seen.add(id(c))
     if id(c) in world.by_copy:
         read_all(world, c)
-    for x in stored(c).values() if isinstance(c, dict) else c:
+    for x in stored(c).values() if isinstance(c, dict) else held_in(c):
         tx = type(x)
         if tx in CONTAINERS or id(x) in world.by_copy:
             read_deep(world, x, seen)

@@ -25,7 +25,7 @@ from pliant.graph.growing import READERS
 from pliant.graph.originals import gradients
 from pliant.graph.schema import op_info, written
 from pliant.graph.symnode import SYMS
-from pliant.graph.traced import TracedTensor, leaves, tensors_of
+from pliant.graph.traced import WALKED, TracedTensor, held_in, leaves, tensors_of
 from pliant.interpret import globalstate
 from pliant.interpret.effects import effects_of
 from pliant.interpret.generators import Generator
@@ -338,9 +338,12 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | No
     `held` the caller sees to that.)
     Raises Break with this code if it changes anything: it would have happened now, and not when the gradients are worked out.
     """
-    trace = vm.trace
+    trace, scope = vm.trace, vm.scope
     n, n_torch, unchanged = len(trace.ops), len(trace.torch_ops), Unchanged()
     names, vids = stand_ins(held or [])
+    token, before = scope.snapshot(), set(scope.symbols)
+    known, stale = dict(trace.known), set(trace.stale)
+    masks, items = ({m: dict(of) for m, of in memory.items()} for memory in (trace.masks, trace.items))
     vm.rehearsing += 1
     try:
         with gradients(False):
@@ -356,6 +359,13 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | No
     ops = trace.ops[n:]
     del trace.ops[n:], trace.torch_ops[n_torch:]
     casts.forget()
+    trace.known, trace.masks, trace.items, trace.stale = known, masks, items, stale
+    relied = scope.guards_since(token)
+    read = {name: s for name, s in scope.symbols.items() if name not in before and s.info.backed}
+    scope.rollback(token)  # what is assumed of numbers that are found there, too: whoever runs it checks that
+    scope.symbols.update(read)
+    for g in relied:
+        scope.keep(g)
     try:
         unchanged.check()
     except Open as e:
@@ -499,8 +509,8 @@ def content(v: Any) -> list | None:
             return [object()]
     if isinstance(v, dict):
         return [*dict.keys(v), *dict.values(v), *own_fields(v)]
-    if isinstance(v, (list, tuple, set, frozenset, collections.deque)):
-        return [*v.__iter__(), *own_fields(v)]
+    if isinstance(v, WALKED):
+        return [*held_in(v), *own_fields(v)]
     if t is types.FunctionType:
         return list(v.__closure__ or ()) if id(v) in vm.world.own_functions else None
     if t is types.MethodType:

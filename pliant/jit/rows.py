@@ -557,6 +557,8 @@ def row_of(b: Builder, value: Any) -> Row:
         return choose(b, value)
     if issubclass(t, type):
         return OWN_CLASS if id(value) in b.world.own_functions else CONSTANT
+    if issubclass(t, types.ModuleType):
+        return CONSTANT
     if issubclass(t, Enum):
         return OWN_MEMBER if id(t) in b.world.own_functions else CONSTANT
     if issubclass(t, BaseException):

@@ -11,7 +11,7 @@ import operator
 import pytest
 import torch
 
-from tests.helpers import Observed, call
+from tests.helpers import Observed, call, compiled
 from tests.programs.registry import cases, each, program, t
 
 SHAPES = each(3, 5, 2)
@@ -510,3 +510,25 @@ def shadowed_builtins(x):
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()
+
+
+def test_partials_with_other_keywords_each_time():
+    """Which keywords a partial holds has changed too often to be guarded: it stays outside, and is read where it is called."""
+
+    def scale(x, k=1, m=0):
+        return x * k + m
+
+    def fn(f, xs):
+        def inner(x):
+            return f(x)
+
+        return [inner(x) for x in xs]
+
+    given = [{"k": 2}, {"m": 3}, {"k": 3, "m": 1}, {}, {"m": 3, "k": 1}]
+    run = compiled(fn)
+    for _ in range(2):
+        for i, kw in enumerate(given * 2):
+            f, xs = functools.partial(scale, **kw), [torch.randn(2 + i), torch.randn(3)]
+            assert all(map(torch.equal, run(f, xs), fn(f, xs)))
+            f = functools.partial(torch.add, torch.ones(1), **({"alpha": i} if i % 2 else {}))
+            assert all(map(torch.equal, run(f, xs), fn(f, xs)))

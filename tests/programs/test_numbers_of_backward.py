@@ -99,3 +99,36 @@ def test_numbers_that_only_backward_reads(program, kind, backend):
         for want, got in zip(*sides, strict=True):
             torch.testing.assert_close(got, want)
     assert pliant.stats()["fallbacks"] == 0
+
+
+class ReadsItem(torch.autograd.Function):
+    """Its backward reads a number off a saved tensor, and relies on it being the size of what arrives."""
+
+    @staticmethod
+    def forward(ctx, x, n):
+        ctx.save_for_backward(n)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        (n,) = ctx.saved_tensors
+        return g + torch.ones(n.item()).expand(g.shape), None
+
+
+@pytest.mark.parametrize("backend", ["native", "aten"])
+@pytest.mark.parametrize("last", [lambda n: torch.zeros(n.item()), lambda n: n.item(), lambda n: torch.zeros(int(n)).sum()])
+def test_numbers_found_in_a_rehearsal_are_forgotten(last, backend):
+    """What the rehearsal of a backward reads off a tensor is no number of the graph, nor is what it assumes of it."""
+
+    def fn(x, n):
+        y = ReadsItem.apply(x, n)
+        return y.sum() + last(n), (y * 3).sum()
+
+    run = pliant.compile(fn, backend=backend, strict=True, background=False)
+    for size in (5, 6, 7, 5):
+        for grad in (True, False):
+            x = torch.randn(size, requires_grad=grad)
+            want, got = fn(x, torch.tensor(size)), run(x, torch.tensor(size))
+            torch.testing.assert_close(got, want)
+            if grad:
+                torch.testing.assert_close(torch.autograd.grad(got[1], x), torch.autograd.grad(want[1], x))

@@ -120,6 +120,8 @@ def locate_partial(world: World, v: Any, source: Source) -> Any:
     f = world.locate(v.func, source.attr("func"))
     args = world.locate(v.args, source.attr("args"))
     kw = world.locate(v.keywords, source.attr("keywords"))
+    if Opaque in (type(f), type(args), type(kw)):
+        return Opaque(v, source)
     shadows.read_all(world, kw)
     r = functools.partial(f, *args, **kw)
     if v.__dict__:

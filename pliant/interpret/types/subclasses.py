@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import types
 from typing import Any
 
 import torch
@@ -48,9 +49,10 @@ def locate_tuple_subclass(world: World, v: Any, source: Source) -> Any:
         world.guard(source, "TYPE_MATCH", t)
         return world.adopt(v, source)
     world.guard(source, "TYPE_MATCH", t)
-    world.guard(source, "LENGTH", len(v))
-    items = [world.locate(x, source.index(i)) for i, x in enumerate(v)]
-    if hasattr(t, "n_sequence_fields") and all([x is y for x, y in zip(items, v, strict=True)]):
+    held = tuple.__getitem__(v, slice(None))  # what it holds, whatever its class makes of its length, items and iteration
+    world.guard(source, "LENGTH", len(held))
+    items = [world.locate(x, source.index(i)) for i, x in enumerate(held)]
+    if hasattr(t, "n_sequence_fields") and all([x is y for x, y in zip(items, held, strict=True)]):
         return v
     try:
         r = tuple.__new__(t, items)
@@ -90,7 +92,7 @@ def shadowable_subclass(t: type) -> bool:
 KIN += [
     ((torch.Tensor,), locate_subclass),
     ((enum.Enum,), member),
-    ((type,), World.identity),
+    ((type, types.ModuleType), World.identity),
     ((tuple,), locate_tuple_subclass),
     ((int, float, complex, str, bytes, EntryPoint), by_identity),
     ((dict, list), container),

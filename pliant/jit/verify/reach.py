@@ -32,6 +32,7 @@ import numpy as np
 
 from pliant import native
 from pliant.graph.originals import torch
+from pliant.graph.traced import held_in
 from pliant.interpret.immutable import HEAPTYPE, IMMUTABLETYPE
 from pliant.jit.verify import contents
 from pliant.jit.verify.contents import Row, save_cell
@@ -234,7 +235,7 @@ def step(via: Any, obj: Any) -> str:
         name = next((k for k, v in dict.items(via) if v is obj), "?")
         return f".{name}" if isinstance(name, str) else f"[{name!r}]"
     if isinstance(via, (list, tuple)):
-        return f"[{next((i for i, v in enumerate(via) if v is obj), '?')}]"
+        return f"[{next((i for i, v in enumerate(held_in(via)) if v is obj), '?')}]"
     return ""
 
 

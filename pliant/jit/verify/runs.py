@@ -9,6 +9,7 @@ from typing import Any
 
 from pliant import native
 from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.traced import held_in
 from pliant.jit.verify import contents, floats
 from pliant.jit.verify.ambient import Ambient, random_states_kept, recorded
 from pliant.jit.verify.compare import FLOATS, WHOLE, Comparer, Difference, Outcome, own_dict
@@ -83,9 +84,9 @@ def tensors_in(value: Any, snapshot: Snapshot, depth: int = 0) -> list[torch.Ten
     if depth == DEEP or (snapshot.is_old(value) and not isinstance(value, tuple)):
         return []
     if isinstance(value, (list, tuple)):
-        parts = list(value)
+        parts = list(held_in(value))
     elif isinstance(value, dict):
-        parts = list(value.values())
+        parts = list(dict.values(value))
     else:
         parts = list((own_dict(value) or {}).values())
     return [t for p in parts for t in tensors_in(p, snapshot, depth + 1)]

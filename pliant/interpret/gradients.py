@@ -130,7 +130,8 @@ def rehearse(cls: type, ctx: Any, results: tuple) -> None:
         tangents = [vm.trace.tangent(t) if type(t) is TracedTensor and t.is_floating_point() else None for t in results]
         return call(backward, (ctx, *tangents), {})
 
-    rehearsed("PL0020", f"the backward of {cls.__qualname__}", run, [ctx, results])
+    reads = vm.trace.behind[ctx] = []
+    rehearsed("PL0020", f"the backward of {cls.__qualname__}", run, [ctx, results], reads)
 
 
 INHERITED = (ITS_OWN.backward, torch.autograd.Function.backward)

@@ -330,17 +330,20 @@ class Unchanged:
             del refusal  # it holds this frame
 
 
-def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | None = None) -> Any:
+def rehearsed(
+    code: str, what: str, run: Callable[[], Any], held: list[Any] | None = None, reads: list[TracedTensor] | None = None
+) -> Any:
     """Interpret what autograd will call, on made-up tensors, for the sake of its guards; what it recorded is forgotten.
 
     CPython runs it when the gradients are worked out. Stand-ins that it holds (`held`: the function, its context, what it is about) mean
     the same then; what else it reads outside is what it really is. So such a number is pinned, and such a tensor is refused. (Without
-    `held` the caller sees to that.)
+    `held` the caller sees to that.) `reads` gets the tensors from before that it reads, or gives back.
     Raises Break with this code if it changes anything: it would have happened now, and not when the gradients are worked out.
     """
     trace, scope = vm.trace, vm.scope
     n, n_torch, unchanged = len(trace.ops), len(trace.torch_ops), Unchanged()
     names, vids = stand_ins(held or [])
+    first = trace.next_vid
     token, before = scope.snapshot(), set(scope.symbols)
     known, stale = dict(trace.known), set(trace.stale)
     masks, items = ({m: dict(of) for m, of in memory.items()} for memory in (trace.masks, trace.items))
@@ -370,6 +373,8 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | No
         unchanged.check()
     except Open as e:
         raise Break(code, f"{what} changes what is outside of it: {e}") from None
+    if reads is not None:
+        reads += [t for t in tensors_of([out, *[(op.args, op.kwargs) for op in ops]]) if t.vid < first]
     if held is None:
         return out
     bound = {b.symbol.name for op in ops for b in op.binds}

@@ -319,6 +319,8 @@ class Emitter:
         if self.context.torch_level:
             vids.update(t.vid for t in called if type(t) is TracedTensor)
         given = leaves_of_functions([t for t in liveness.tensors_of(outputs) if t.requires_grad])
+        if python := self.python_behind(outputs):  # it may read what was made of them, and kept for it
+            vids |= {t.vid for op in trace.ops for t in liveness.op_inputs(op)}
         tensors = [t for t in trace.inputs if t.vid in vids or trace.leaves.get(t.vid, t).vid in given]
         read = {t.source for t in tensors}
         mentioned: dict[str, Any] = {}
@@ -338,7 +340,7 @@ class Emitter:
             if name in mentioned and (self.context.all_symbols or not (source.op in METADATA and source.base in read))
         ]  # fmt: skip
         unread = [trace.scope.symbols[name] for name, s in world.symbols.items() if name not in mentioned and s.op not in METADATA]
-        return tensors, symbols + unread if unread and self.python_behind(outputs) else symbols
+        return tensors, symbols + unread if unread and python else symbols
 
     def python_behind(self, outputs: list[Any]) -> bool:
         """Whether a backward part may call code of the program's, a hook or an `autograd.Function`: nobody knows yet what that reads."""

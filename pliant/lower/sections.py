@@ -78,7 +78,7 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
         return []
     crossing = leaves.rooted(trace, shown, outputs)
     own = list(crossing.values())
-    spans = places(ops, parents) + last_writes(ops, unheard)
+    spans = places(trace, ops, parents) + last_writes(ops, unheard)
     first, later = spans + births(ops, own, leaves.reads), spans + births(ops, own, leaves.growing(trace, outputs))
     for parts in ways_to_cut(ops, first, later, inputs, not shown) if first or shown else ():
         with suppress(Untraceable, RuntimeError):  # autograd would make the history of a view that crosses anew, or refuses to
@@ -191,9 +191,15 @@ def parents_among(seen: list[TracedTensor], ops: list[Any], slots: set[int]) -> 
         return []
 
 
-def places(ops: list[Any], parents: list[TracedTensor]) -> list[tuple[int, int]]:
+def behind_functions(trace: Any, op: Any) -> list[Any]:
+    """The nodes of `autograd.Function`s that this operation has made results of."""
+    return [n for t in liveness.op_outputs(op) if t.requires_grad and (n := history_of(t)) in trace.behind] if trace.behind else []
+
+
+def places(trace: Any, ops: list[Any], parents: list[TracedTensor]) -> list[tuple[int, int]]:
     """Where to cut: of each of `parents`, (behind which operation at the earliest, before which one at the latest)."""
     vids = {t.vid for t in parents}
+    given = {(t.grad_fn, t.output_nr): t.vid for t in parents} if trace.behind else {}  # gradients, whether it is read or not
     made: dict[int, int] = {}
     used: dict[int, int] = {}
     for i, op in enumerate(ops):
@@ -201,6 +207,9 @@ def places(ops: list[Any], parents: list[TracedTensor]) -> list[tuple[int, int]]
             if t.vid in vids and t.vid not in used:
                 # nodes keep their results as `detach` gives them: that is no use of them, and belongs to who has made them
                 (made if op.target is views.DETACH else used)[t.vid] = i
+        for node in behind_functions(trace, op):
+            to = {given[edge] for edge in node.next_functions if edge in given} | vids.intersection([t.vid for t in trace.behind[node]])
+            used.update((vid, i) for vid in to if vid not in used)
         memory = {t.storage_id for t in liveness.written(op) if t.requires_grad}
         outs = {t.vid for t in liveness.op_outputs(op)}
         for t in parents if memory or not vids.isdisjoint(outs) else ():
@@ -309,6 +318,9 @@ def divided(
     lasts = [Leave(False, told if k == len(parts) - 1 else []) for k in range(len(parts))]
     wants = [needs(Block(*block), trace.scope.simplify) for block in zip(parts, asserts, lasts, strict=True)]
     wants = [(tensors, {n: e for n, e in symbols.items() if n in binder}) for tensors, symbols in wants]  # the others are equal to some
+    if trace.behind:
+        for (tensors, _), more in zip(wants, read_behind(trace, parts, inputs), strict=True):
+            tensors.update(more)
     finals = {t.vid: t for t in liveness.tensors_of(outputs)}
     begins = {trace.leaves.get(t.vid, t).vid for t in liveness.tensors_of(inputs)} | shown.keys()
     writers = written_inputs(trace, inputs, parts)
@@ -343,6 +355,20 @@ def divided(
         results = [*out, *later_s.values()]
         made.append(Section(parts[k], asserts[k], given, results, numbers, crossing, unseen, turned, foreign, len(parts) == 1))
     return made
+
+
+def read_behind(trace: Any, parts: list[list[Any]], inputs: list[Any]) -> list[dict[int, TracedTensor]]:
+    """What the backward parts of the `autograd.Function`s in each part read, or give gradients to, and what is made in it is not."""
+    leaf = {trace.leaves.get(t.vid, t).vid: t for t in liveness.tensors_of(inputs)}
+    made = {(history_of(t), t.output_nr): t for ops in parts for op in ops for t in liveness.op_outputs(op) if t.requires_grad}
+    found = []
+    for ops in parts:
+        nodes = dict.fromkeys([n for op in ops for n in behind_functions(trace, op)])
+        own = {t.vid for op in ops for t in liveness.op_outputs(op)}
+        edges = [edge for n in nodes for edge in n.next_functions if edge[0] is not None]
+        to = [made.get(edge, leaf.get(begun_at(edge[0]))) for edge in edges]
+        found.append({t.vid: t for t in [*to, *[t for n in nodes for t in trace.behind[n]]] if t is not None and t.vid not in own})
+    return found
 
 
 def written_inputs(trace: Any, inputs: list[Any], parts: list[list[Any]]) -> dict[int, int] | None:

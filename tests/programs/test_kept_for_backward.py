@@ -1,0 +1,134 @@
+"""`autograd.Function`s that are given what only their backward part reads (solvers that know their own gradients), or gradients for what
+their forward part has not read: alone, and where the program returns what they come from, too."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.helpers import compiled
+
+
+class Told(torch.autograd.Function):
+    """Gives back a value, with these gradients of it."""
+
+    @staticmethod
+    def forward(ctx, value, grads, *inputs):
+        ctx.grads = grads
+        return value
+
+    @staticmethod
+    def backward(ctx, g):
+        return (None, None, *[k * g for k in ctx.grads])
+
+
+class ToldCopy(Told):
+    @staticmethod
+    def forward(ctx, value, grads, *inputs):
+        ctx.grads = grads
+        return value.clone()
+
+
+class Saved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(y)
+        ctx.x = x
+        return torch.ones(3)
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return y * g.sum(), ctx.x * g.sum()
+
+
+def of_what_has_gradients(u, p, q):
+    return (Told.apply((p * q).sum(), (u - u.mean(),), p),)
+
+
+def copied(u, p, q):
+    return (ToldCopy.apply((p * q).sum(), (u - u.mean(),), p),)
+
+
+def of_two(u, p, q):
+    return (Told.apply((p.detach() * q.detach()).sum(), (u - torch.mean(u), u * 2), p, q),)
+
+
+def of_an_input(u, p, q):
+    return (Told.apply(u, (u - torch.mean(u), u * 2), p, q),)
+
+
+def kept_in_a_dict(u, p, q):
+    log = {"u": u}
+    return Told.apply(q.sum().detach(), (log["u"] - torch.mean(log["u"]), u * 2), p, q), log["u"]
+
+
+def beside_features(u, p, q):
+    a = torch.tanh(p * q)
+    return Told.apply(a.sum(), (u - u.mean(),), p), a
+
+
+def through_features(u, p, q):
+    a = torch.tanh(p * q)
+    z = u - u.mean()
+    return Told.apply(a.sum() * 1, (z * 2,), a), a
+
+
+def one_after_another(u, p, q):
+    z = u - u.mean()
+    a = Told.apply(p * q, (z,), p)
+    return ToldCopy.apply(a.sum(), (z * 2, a.detach() * 3), a, q), a, z
+
+
+def of_unread_features(u, p, q):
+    a = torch.tanh(p * q)
+    return Told.apply(u.sum(), (u - u.mean(),), a), a
+
+
+def kept_of_features(u, p, q):
+    a = torch.tanh(p * q)
+    z = a.detach() * 2
+    return ToldCopy.apply(u.sum(), (z * 3,), a), a, z
+
+
+def saved_features(u, p, q):
+    a = torch.tanh(p * q)
+    b = a * u
+    return Saved.apply(a, b).sum(), b, a
+
+
+def saved_of_an_input(u, p, q):
+    a = torch.tanh(p * q)
+    b = a * u
+    return Saved.apply(p, b).sum(), b, a
+
+
+def outcome(fn, n, gradients):
+    torch.manual_seed(n)
+    u, p, q = torch.randn(n), *[torch.randn(n).requires_grad_(gradients) for _ in range(2)]
+    results = fn(u, p, q)
+    heads = [r for r in results[1:] if r.requires_grad]
+    found = [r.detach() for r in results]
+    if gradients:
+        found += torch.autograd.grad(results[0].sum(), heads, allow_unused=True, retain_graph=True) if heads else []
+        results[0].sum().backward()
+        found += [p.grad, q.grad]
+    return found
+
+
+PROGRAMS = [
+    of_what_has_gradients, copied, of_two, of_an_input, kept_in_a_dict, beside_features, through_features, one_after_another,
+    of_unread_features, kept_of_features, saved_features, saved_of_an_input,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["native", "aten"])
+@pytest.mark.parametrize("fn", PROGRAMS)
+def test_gradients(fn, backend):
+    run = compiled(fn, backend=backend)
+    for n in (3, 4, 5, 3):
+        for gradients in (True, False):
+            for got, want in zip(outcome(run, n, gradients), outcome(fn, n, gradients), strict=True):
+                assert (got is None) == (want is None)
+                if want is not None:
+                    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)

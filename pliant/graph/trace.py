@@ -145,7 +145,7 @@ class Trace:
         self.frozen: dict[int, set[int]] = {}  # storage id of results and operands of control flow -> those of results that may share it
         self.by_value = False  # whether such an operand may be written to, if the results are not used any more (export)
         self.stale: set[int] = set()  # storage ids of such results
-        self.behind: dict[Any, list[TracedTensor]] = {}  # node of an `autograd.Function` -> what its backward part reads, made before it
+        self.behind: dict[Any, list[TracedTensor]] = {}  # node of an `autograd.Function`, or a number (a hook) -> what it reads back then
         self.zeros: set[int] = set()  # storage ids of zeros that stand for a derivative which is not there
         self.own_leaves: set[int] = set()  # vids of tensors that the program made and told to have gradients
         self.rebound_leaves: set[int] = set()  # those among them that were given other memory, whose versions are their own

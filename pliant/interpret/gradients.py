@@ -130,8 +130,7 @@ def rehearse(cls: type, ctx: Any, results: tuple) -> None:
         tangents = [vm.trace.tangent(t) if type(t) is TracedTensor and t.is_floating_point() else None for t in results]
         return call(backward, (ctx, *tangents), {})
 
-    reads = vm.trace.behind[ctx] = []
-    rehearsed("PL0020", f"the backward of {cls.__qualname__}", run, [ctx, results], reads)
+    rehearsed("PL0020", f"the backward of {cls.__qualname__}", run, [ctx, results], ctx)
 
 
 INHERITED = (ITS_OWN.backward, torch.autograd.Function.backward)

@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from pliant.graph.originals import ORIGINAL, torch
-from pliant.graph.traced import HOOKS, PYTHON_BACKWARD, TracedTensor, tensors_of
+from pliant.graph.traced import HOOKS, PYTHON_BACKWARD, TracedTensor
 from pliant.interpret import in_torch, policy, process_state
 from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.gate import STORES, name_of
@@ -54,9 +54,6 @@ def l_register_hook(args: tuple, kw: dict) -> Any:
         return set_later(t, "register_hook", rest[0])
     allowed("a hook on a tensor")
     if HOOKS in vm.refused:
-        if any([u.storage_id == t.storage_id for op in vm.trace.ops for u in tensors_of([op.args, op.kwargs])]):
-            # the graph would give it and what is made of it, and gradients of the one would pass by the other
-            raise vm.capture_failed("a hook is set on a tensor that was used before, and its handle is needed later")
         raise Break("PL0027", "a hook on a tensor, whose handle is needed behind a graph break or when all is done", clean=True)
     hook = rest[0]
     if t.requires_grad:

@@ -330,14 +330,13 @@ class Unchanged:
             del refusal  # it holds this frame
 
 
-def rehearsed(
-    code: str, what: str, run: Callable[[], Any], held: list[Any] | None = None, reads: list[TracedTensor] | None = None
-) -> Any:
+def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | None = None, node: Any = None) -> Any:
     """Interpret what autograd will call, on made-up tensors, for the sake of its guards; what it recorded is forgotten.
 
     CPython runs it when the gradients are worked out. Stand-ins that it holds (`held`: the function, its context, what it is about) mean
     the same then; what else it reads outside is what it really is. So such a number is pinned, and such a tensor is refused. (Without
-    `held` the caller sees to that.) `reads` gets the tensors from before that it reads, or gives back.
+    `held` the caller sees to that.) What it reads from before is noted (`trace.behind`), under its
+    `node` if it has one.
     Raises Break with this code if it changes anything: it would have happened now, and not when the gradients are worked out.
     """
     trace, scope = vm.trace, vm.scope
@@ -373,8 +372,9 @@ def rehearsed(
         unchanged.check()
     except Open as e:
         raise Break(code, f"{what} changes what is outside of it: {e}") from None
-    if reads is not None:
-        reads += [t for t in tensors_of([out, *[(op.args, op.kwargs) for op in ops]]) if t.vid < first]
+    reads = [t for t in tensors_of([out, *[(op.args, op.kwargs) for op in ops]]) if t.vid < first]
+    if reads or node is not None:
+        trace.behind[len(trace.behind) if node is None else node] = reads
     if held is None:
         return out
     bound = {b.symbol.name for op in ops for b in op.binds}

@@ -21,7 +21,7 @@ from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
 from pliant.graph.leaving import MARKS
 from pliant.graph.trace import has_hooks, rebased
-from pliant.graph.traced import UNCUT, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import HOOKS, UNCUT, Reconsider, TracedTensor, Untraceable
 from pliant.lower import leaves, liveness, views
 from pliant.lower.leaves import nodes_under
 from pliant.symbolic.expr import Expr
@@ -69,6 +69,8 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     parents = parents_among([t for t in seen.values() if t.vid not in shown], trace.ops, slots - written.keys() | shown.keys())
     if not parents and not shown and not unheard:
         return []
+    if trace.hooked and any(map(has_hooks, parents)):
+        raise Uncut("a result", "a hook is set on it, which gradients of it that are asked for pass by", HOOKS)
     if not cuttable:
         refuse_uncut(trace, parents)
         return []
@@ -95,12 +97,14 @@ class Uncut(Reconsider):
 
 
 def refuse_uncut(trace: Any, parents: list[TracedTensor]) -> None:
-    """Raise `Uncut` if another capture can be cut: without effects in front of what may raise, the engine's calls, or writes with
-    gradients."""
+    """Raise `Uncut` if another capture can be cut: without effects in front of what may raise, hooks, the engine's calls, or writes
+    with gradients."""
     if not parents:
         return
     if trace.marks:
         raise Uncut("a result", "another one comes from it, behind an effect and in front of what may raise", MARKS)
+    if trace.hooked:
+        raise Uncut("a result", "another one comes from it, by way of hooks", HOOKS)
     if trace.differentiated:
         raise Uncut("a result", "another one comes from it, by way of gradients that are differentiated", "backward")
     if any([t.requires_grad for op in trace.ops for t in liveness.written(op)]):
@@ -361,13 +365,14 @@ def read_behind(trace: Any, parts: list[list[Any]], inputs: list[Any]) -> list[d
     """What the backward parts of the `autograd.Function`s in each part read, or give gradients to, and what is made in it is not."""
     leaf = {trace.leaves.get(t.vid, t).vid: t for t in liveness.tensors_of(inputs)}
     made = {(history_of(t), t.output_nr): t for ops in parts for op in ops for t in liveness.op_outputs(op) if t.requires_grad}
+    hooks = [t for key, read in trace.behind.items() if type(key) is int for t in read]  # called wherever gradients come by
     found = []
     for ops in parts:
         nodes = dict.fromkeys([n for op in ops for n in behind_functions(trace, op)])
         own = {t.vid for op in ops for t in liveness.op_outputs(op)}
         edges = [edge for n in nodes for edge in n.next_functions if edge[0] is not None]
         to = [made.get(edge, leaf.get(begun_at(edge[0]))) for edge in edges]
-        found.append({t.vid: t for t in [*to, *[t for n in nodes for t in trace.behind[n]]] if t is not None and t.vid not in own})
+        found.append({t.vid: t for t in [*to, *hooks, *[t for n in nodes for t in trace.behind[n]]] if t is not None and t.vid not in own})
     return found
 
 

@@ -132,3 +132,75 @@ def test_gradients(fn, backend):
                 assert (got is None) == (want is None)
                 if want is not None:
                     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def masked(x, mask, w):
+    y = x * 2
+    y.register_hook(lambda g: g * mask)
+    return (y,)
+
+
+def masked_by_what_is_made(x, mask, w):
+    y = x * 2
+    m = w * 3
+    y.register_hook(lambda g: g * mask + m)
+    return (y.sum(),)
+
+
+def hooked_features(x, mask, w):
+    y = x * 2
+    m = w * 3
+    y.register_hook(lambda g: g * mask + m)
+    return y, y.exp().sum()
+
+
+def hooked_results(x, mask, w):
+    y = x * 2
+    z = y.exp()
+    m = w * 3
+    z.register_hook(lambda g: g * mask + m)
+    return y, z.sum(), z
+
+
+def hook_on_what_was_used(x, mask, w):
+    y = x * 2
+    z = y * w
+    handle = y.register_hook(lambda g: g * mask)
+    return y, z.sum(), handle
+
+
+def saved_masked(x, mask, w):
+    h = torch.relu(x)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t * mask, lambda t: t / mask):
+        y = h * h
+    return y, h
+
+
+def hooked_input(x, mask, w):
+    x.register_hook(lambda g: g * mask)
+    return ((x * 2).exp(),)
+
+
+HOOKED = [masked, masked_by_what_is_made, hooked_features, hooked_results, hook_on_what_was_used, saved_masked, hooked_input]
+
+
+def gradients(fn, n):
+    torch.manual_seed(n)
+    x, mask, w = torch.randn(n).requires_grad_(), torch.rand(n) + 1, torch.randn(n)
+    results = [r for r in fn(x, mask, w) if isinstance(r, torch.Tensor)]
+    found = [r.detach() for r in results]
+    if len(results) > 1:
+        found += torch.autograd.grad(results[1].sum(), results[:1], retain_graph=True, allow_unused=True)
+    torch.stack([r.sum() for r in results]).sum().backward()
+    return [*found, x.grad]
+
+
+@pytest.mark.parametrize("backend", ["native", "aten"])
+@pytest.mark.parametrize("fn", HOOKED)
+def test_hooks_that_read_what_nothing_else_reads(fn, backend):
+    run = compiled(fn, backend=backend)
+    for n in (3, 4, 5, 3):
+        for got, want in zip(gradients(run, n), gradients(fn, n), strict=True):
+            assert (got is None) == (want is None)
+            if want is not None:
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)

@@ -165,9 +165,12 @@ def history(fn) -> list:
     return found
 
 
-@pytest.mark.parametrize(
-    "fn", [names_of_both, method, without_self, getattr_, getattribute, written, setter, setattr_, declared, given, by_dict, deleted, missing]
-)
+PROGRAMS = [
+    names_of_both, method, without_self, getattr_, getattribute, written, setter, setattr_, declared, given, by_dict, deleted, missing,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", PROGRAMS)
 def test_modules_of_a_class(fn):
     assert history(compiled(fn, backend="aten")) == history(fn)
 

@@ -193,7 +193,17 @@ def spelled(fn: Any, args: tuple, kwargs: dict) -> Any:
 def l_linearize(args: tuple, kw: dict) -> Any:
     if vm.world.has_subclasses or any([not t.dense and 0 in t.stride() for t in tensors_of([args, kw])]):
         raise Break("PL0030", "linearize of tensors of a subclass, or that overlap: PyTorch makes a graph for them", clean=True)
+    if vm.world.levels.entered:
+        raise Break("PL0030", WITH_GRADIENTS, clean=True)
     return inline(in_torch.linearize, args, kw)
+
+
+WITH_GRADIENTS = "linearize of what has gradients, or in another transform: PyTorch makes a graph in which the primals are constants"
+
+
+@lookaside(in_torch.linearized)
+def l_linearized(args: tuple, kw: dict) -> Any:
+    raise Break("PL0030", WITH_GRADIENTS, clean=True)
 
 
 # -- transforms ------------------------------------------------------------------------------------------------------------

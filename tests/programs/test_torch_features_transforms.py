@@ -380,6 +380,24 @@ def jacobian_with_softmax(x):
     return jacrev(torch.softmax)(x[0], 0), jacfwd(lambda r: torch.softmax(r, 0))(x[0]), jacrev(lambda r: torch.log_softmax(r, 0))(x[0])
 
 
+SCALE = torch.nn.Parameter(torch.tensor(2.0))
+
+
+@program(*GRADS, grad=True)
+def linearized_with_gradients(x):
+    """They go through the tangents alone: what PyTorch's graph was made of is constant there."""
+    out, forward = linearize(lambda r: r.sin() * SCALE, x)
+    return out, forward(x * 2), linearize(torch.exp, x.detach())[1](x)
+
+
+@program(*GRADS, grad=True)
+def linearized_of_a_parameter(x):
+    forward = linearize(lambda r: r * r * SCALE, x.detach())[1]
+    with torch.no_grad():
+        other = linearize(torch.exp, x)[1]
+    return forward(x.detach()) + other(x.detach())
+
+
 # -- modules ----------------------------------------------------------------------------------------------------------
 class Net(nn.Module):
     def __init__(self, n=4):

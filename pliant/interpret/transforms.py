@@ -241,7 +241,7 @@ def hooks_on_saved_tensors() -> bool:
 
 def without_hooks(fn: FunctionType, args: tuple, kw: dict) -> Any:
     """What PyTorch decorates with a check that there are no hooks on saved tensors."""
-    if hooks_on_saved_tensors():
+    if hooks_on_saved_tensors() or vm.world.checkpoints:
         raise Break("PL0030", "a function transform, which PyTorch refuses while there are hooks on saved tensors", clean=True)
     process_state.question(hooks_on_saved_tensors, (), {}, False)
     return closed(vm.getattr(fn, "__wrapped__"), args, kw)

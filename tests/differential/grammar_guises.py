@@ -425,7 +425,7 @@ class Double(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         (t,) = ctx.saved_tensors
-        return g * ctx.k + t * 0, None
+        return g * ctx.k + g * t * 0, None
 
 
 class Straight(torch.autograd.Function):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, stack_module_state, vjp, vmap
+from torch.utils.checkpoint import checkpoint
 
 from tests.helpers import check, own_backend
 from tests.programs.registry import cases, each, program, t
@@ -528,6 +529,39 @@ def leaf_inside(x):
 def gradient_of_several(x):
     a, b = x.clone().requires_grad_(), (x * 2).requires_grad_()
     return torch.autograd.grad([(a * b).sum(), a.sum()], [a, b], allow_unused=True)
+
+
+@program(*GRADS, breaks=0)
+def gradients_behind_a_transform(x):
+    g = grad(lambda v: (v.sin() * x).sum())(x)
+    a = torch.autograd.grad((g * x).sum(), x, create_graph=True)[0]
+    return a.detach(), torch.autograd.grad((x * x).sum(), x)[0]
+
+
+# -- in a checkpoint, which sets hooks on saved tensors -----------------------------------------------------------------
+IN_CHECKPOINTS = {
+    "grad": grad(lambda v: (v * v).sum()),
+    "grad_and_value": lambda x: grad_and_value(lambda v: (v * v).sum())(x)[0],
+    "vjp": lambda x: vjp(torch.sin, x)[0],
+    "jacrev": lambda x: jacrev(torch.sin)(x).sum(0),
+    "jvp": lambda x: jvp(torch.sin, (x,), (x,))[1],
+    "vmap": vmap(torch.sin),
+}
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("name", IN_CHECKPOINTS)
+def test_in_a_checkpoint(name, reentrant):
+    """PyTorch refuses transforms that go backward where there are hooks on saved tensors."""
+    check(lambda x: checkpoint(IN_CHECKPOINTS[name], x, use_reentrant=reentrant), *each(3, 2, grad=True), must_compile=False)
+
+
+def test_disabled_hooks_in_a_checkpoint():
+    def inside(x):
+        with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+            return x.sin()
+
+    check(lambda x: checkpoint(inside, x, use_reentrant=False), *each(3, 2, grad=True), must_compile=False)
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

@@ -27,6 +27,7 @@ import io
 import logging
 import os
 import random
+import re
 import traceback
 import types
 from collections.abc import Callable, Iterable
@@ -258,7 +259,7 @@ class Comparer:
             self.expect(getattr(want, name) == getattr(got, name), path, name, getattr(want, name), getattr(got, name))
         self.expect(want.is_inference() == got.is_inference(), path, "is_inference", want.is_inference(), got.is_inference())
         if want.layout is torch.strided:
-            self.expect(want.stride() == got.stride(), path, "stride", want.stride(), got.stride())
+            self.expect(strides(want, path) == strides(got, path), path, "stride", want.stride(), got.stride())
             bits = (want.is_conj(), want.is_neg()), (got.is_conj(), got.is_neg())
             self.expect(bits[0] == bits[1], path, "conj/neg bits", *bits)
             if not path.endswith(".grad"):  # where in which memory a gradient lies is the engine's business
@@ -288,6 +289,14 @@ class Comparer:
             return tuple(map(Comparer.key, k))
         return (type(k).__name__, k if isinstance(k, int | float | str | bytes | type(None)) else getattr(k, "__qualname__", None)
             or type(k).__qualname__)
+
+
+def strides(t: torch.Tensor, path: str) -> tuple:
+    """Those that are compared. Of a gradient, not those of dims of 1: neither layout nor `is_contiguous` depend on them, and eager's own
+    depend on what arrives first (docs/soundness.md, known differences)."""
+    if not path.endswith(".grad"):
+        return t.stride()
+    return tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1) if t.numel() else ()
 
 
 # ---------------------------------------------------------------------------------------------------------------- one side, one call
@@ -437,6 +446,9 @@ def without_advice(attributes: dict) -> dict:
     return {k: v for k, v in attributes.items() if k != "__notes__"} | ({"__notes__": notes} if notes else {})
 
 
+REGION = re.compile(r"(?<=Pliant_region_)[\d_]+")  # the numbers of regions, in texts that show a graph
+
+
 def compare_errors(want: BaseException | None, got: BaseException | None, filename: str | None, compare: Comparer, where: str) -> None:
     if want is None and got is None:
         return
@@ -444,7 +456,7 @@ def compare_errors(want: BaseException | None, got: BaseException | None, filena
         culprit = got if got is not None else want
         raise Mismatch(f"{where}: exceptions differ: eager {want!r}, compiled {got!r}\n" + "".join(
             traceback.format_exception(culprit)[-24:])) from got
-    if str(want) != str(got):
+    if REGION.sub("", str(want)) != REGION.sub("", str(got)):
         raise Mismatch(f"{where}: exception messages differ:\n  eager    {want}\n  compiled {got}") from got
     compare(want, got, f"{where}.exception")
     a, b = want.__cause__ or want.__context__, got.__cause__ or got.__context__

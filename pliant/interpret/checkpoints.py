@@ -58,7 +58,12 @@ def l_checkpoint(args: tuple, kw: dict) -> Any:
     context_fn = options.get("context_fn", NOOP)
     policy = None if context_fn is NOOP else selective(context_fn)
     unchanged, begin = Unchanged() if recorded else None, trace.next_vid
-    out = call(fn, tuple(values), rest)
+    hooked = recorded and not options["use_reentrant"]
+    vm.world.checkpoints += hooked
+    try:
+        out = call(fn, tuple(values), rest)
+    finally:
+        vm.world.checkpoints -= hooked
     ops = trace.ops[n:]
     if unchanged is not None and needs_gradients(ops):
         repeats_nothing(unchanged, ops, begin)

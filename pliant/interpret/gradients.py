@@ -539,13 +539,15 @@ def l_grad(args: tuple, kw: dict) -> Any:
     through = leading_to(nodes, targets)
     refuse_freed(through)
     given = {k: v for k, v in values.items() if k not in OF_GRAD[: min(len(args), 3)]}
+    calls = len(vm.trace.torch_ops)
     out = graph_call(torch.autograd.grad, args[:3], given | {"retain_graph": True})
     vm.trace.differentiated = True
     tape.keep_retained()
     keep = values.get("retain_graph")
     if not (values.get("create_graph") if keep is None else keep) and not vm.rehearsing:
         free(through)
-        vm.trace.torch_ops[-1].kwargs["retain_graph"] = False
+        for call_ in vm.trace.torch_ops[calls:]:  # (behind a transform, calls are not recorded)
+            call_.kwargs["retain_graph"] = False
     return out
 
 

@@ -220,6 +220,8 @@ def l_disable(args: tuple, kw: dict) -> None:
     """`with disable_saved_tensors_hooks(message)`: as with hooks themselves, the graph breaks before where it would break inside."""
     if HOOKS in vm.refused:
         raise Break("PL0027", "hooks on saved tensors are disabled around a graph break", clean=True)
+    if vm.world.checkpoints:
+        raise Break("PL0027", "hooks on saved tensors are disabled inside of a checkpoint, which raises", clean=True)
     told_whether_disabled()
     if not vm.world.hooks_set:  # else it refuses, which the program does itself
         process_state.question(hooks_on_saved_tensors, (), {}, hooks_on_saved_tensors())

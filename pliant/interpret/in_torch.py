@@ -13,6 +13,7 @@ from torch.func import jvp, vmap
 from torch.masked import _ops as masked
 from torch.utils import _pytree as pytree
 
+from pliant import native
 from pliant.graph.originals import math, torch
 
 
@@ -136,8 +137,13 @@ def jagged_attention(query: Any, key: Any, value: Any, scale: float | None) -> A
 
 # -- transforms --------------------------------------------------------------------------------------------------------
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """`torch.func.linearize`: the tangents are worked out together with the function's value, which is worked out once in the graph."""
+    """`torch.func.linearize`: the tangents are worked out together with the function's value, which is worked out once in the graph.
+
+    PyTorch's graph holds what does not depend on tangents as constants, through which no gradients go: also what `func` closes over.
+    """
     output = func(*primals)
+    if has_gradients([output, primals]):
+        return linearized(func, *primals)
     wanted, of_primals = pytree.tree_flatten(primals)
     for p in wanted:
         if not (p.is_floating_point() or p.is_complex()):
@@ -146,7 +152,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     def forward(*tangents: Any) -> Any:
         given, spec = pytree.tree_flatten(tangents)
         if any(isinstance(t, torch.Tensor) and (type(t) not in (torch.Tensor, torch.nn.Parameter) or 0 in t.stride()) for t in given):
-            return torch.func.linearize(func, *primals)[1](*tangents)  # PyTorch's graph keeps classes, and does not take what overlaps
+            return linearized(func, *primals)[1](*tangents)  # PyTorch's graph keeps classes, and does not take what overlaps
         if spec != of_primals:
             raise RuntimeError(f"Expected the tangents {spec} to have the same argspec as the primals {of_primals}")
         for i, (t, p) in enumerate(zip(given, wanted)):
@@ -157,9 +163,24 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
                         f"tangent:{i} with {what} {of_tangent} in flattened pytree doesn't match the {what} {of_primal} of the "
                         "corresponding primal."
                     )
+        if has_gradients(given):
+            return linearized(func, *primals)[1](*tangents)
         return jvp(func, primals, tangents)[1]
 
     return output, forward
+
+
+def has_gradients(tree: Any) -> bool:
+    return any(isinstance(t, torch.Tensor) and t.requires_grad for t in pytree.tree_leaves(tree))
+
+
+def linearized(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """With PyTorch's graph. (The capture breaks at the call of whoever comes here.)"""
+    native.push_disabled()
+    try:
+        return torch.func.linearize(func, *primals)
+    finally:
+        native.pop_disabled()
 
 
 def mapped(f: Callable[..., Any], xs: Any, args: tuple) -> Any:

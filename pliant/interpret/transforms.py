@@ -193,7 +193,17 @@ def spelled(fn: Any, args: tuple, kwargs: dict) -> Any:
 def l_linearize(args: tuple, kw: dict) -> Any:
     if vm.world.has_subclasses or any([not t.dense and 0 in t.stride() for t in tensors_of([args, kw])]):
         raise Break("PL0030", "linearize of tensors of a subclass, or that overlap: PyTorch makes a graph for them", clean=True)
+    if vm.world.levels.entered:
+        raise Break("PL0030", WITH_GRADIENTS, clean=True)
     return inline(in_torch.linearize, args, kw)
+
+
+WITH_GRADIENTS = "linearize of what has gradients, or in another transform: PyTorch makes a graph in which the primals are constants"
+
+
+@lookaside(in_torch.linearized)
+def l_linearized(args: tuple, kw: dict) -> Any:
+    raise Break("PL0030", WITH_GRADIENTS, clean=True)
 
 
 # -- transforms ------------------------------------------------------------------------------------------------------------
@@ -231,7 +241,7 @@ def hooks_on_saved_tensors() -> bool:
 
 def without_hooks(fn: FunctionType, args: tuple, kw: dict) -> Any:
     """What PyTorch decorates with a check that there are no hooks on saved tensors."""
-    if hooks_on_saved_tensors():
+    if hooks_on_saved_tensors() or vm.world.checkpoints:
         raise Break("PL0030", "a function transform, which PyTorch refuses while there are hooks on saved tensors", clean=True)
     process_state.question(hooks_on_saved_tensors, (), {}, False)
     return closed(vm.getattr(fn, "__wrapped__"), args, kw)

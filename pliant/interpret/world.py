@@ -96,6 +96,7 @@ class World:
         self.decomposed = False  # PyTorch's decompositions in Python were run in the place of its C++ code
         self.replayed = False  # a block was recorded again as it was
         self.hooks_set = 0  # how many pairs of hooks on saved tensors are on
+        self.checkpoints = 0  # how many functions are called that a checkpoint sets hooks on saved tensors around
         self.hooks_disabled: tuple | None = None  # (with what message hooks on saved tensors were disabled before, or None,)
         self.error_on_break = False  # the program asked for errors where the graph breaks
         self.texts_running: set[tuple[int, int]] = set()  # (id of a class's own set, id of an object) whose text is being made

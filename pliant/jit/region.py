@@ -270,7 +270,7 @@ class Region:
         release(expected)
 
         def hear(actual: BaseException | None) -> None:
-            refused = (of_torch or late) and isinstance(actual, Exception)
+            refused = (of_torch or late) and isinstance(actual, Exception) or (late and actual is None)  # (it was raised, and handled)
             if refused or type(actual) is type(expected) or made_anew(type(actual), type(expected)):
                 events.count("user_errors")
                 record.user_errors += 1

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from tests.differential import grammar_loops, grammar_memory, grammar_python, grammar_states, grammar_users, prelude
+from tests.differential import grammar_guises, grammar_loops, grammar_memory, grammar_python, grammar_states, grammar_users, prelude
 from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.helpers import Call, Observed
 
-STATES = grammar_states.THEMES | grammar_memory.THEMES
-DIFFERENTIATED = ("grad", "history", "training", "names")
+STATES = grammar_states.THEMES | grammar_memory.THEMES | grammar_guises.THEMES
+DIFFERENTIATED = ("grad", "history", "training", "names", "guises", "transforms")
 USERS = ("users", "training", "loops", "reports")
 LOOPS = {
     "loops": (grammar_loops.LOOP_EXPRESSIONS, grammar_loops.LOOP_STATEMENTS),
@@ -48,10 +48,12 @@ LEAVES = {
     "W": "vec[0]",
     "J": "k",
     "X": "thing",
+    "G": "vec",
 }
 INITIAL = {"x": "T", "y": "T", "n": "I", "flag": "B", "items": "L", "table": "D", "BOX": "O"}  # arguments of `fn`, and one global
 FOREIGN = {"vec": "V", "k": "J", "thing": "X", "UNIT": "I"}  # the others, for the theme that has NumPy's values and objects of all kinds
 NUMBERS = {"vec": "V", "k": "W", "thing": "F"}  # what they are for `USERS`
+EXTRA = {"arrays": {"vec": "V"}, "guises": {"vec": "G"}}
 
 
 class Drawn:
@@ -115,14 +117,15 @@ class Writer:
         if theme in LOOPS:
             self.expressions = {k: rows + LOOPS[theme][0].get(k, []) * 3 for k, rows in self.expressions.items()}
         if theme in STATES:
-            self.expressions = {k: rows + STATES[theme].expressions.get(k, []) * 3 for k, rows in self.expressions.items()}
+            own = STATES[theme].expressions
+            self.expressions = {k: self.expressions.get(k, []) + own.get(k, []) * 3 for k in dict.fromkeys([*self.expressions, *own])}
         self.budget = size
         self.level = 0
         self.comprehensions = 0
         self.pending: list[tuple[str, Variable]] = []
         self.inner_result = "t"
         self.names = itertools.count()
-        there = INITIAL | (FOREIGN if theme == "foreign" else NUMBERS if theme in USERS else {"vec": "V"} if theme == "arrays" else {})
+        there = INITIAL | (FOREIGN if theme == "foreign" else NUMBERS if theme in USERS else EXTRA.get(theme, {}))
         self.scopes: list[list[Variable]] = [[Variable(n, k, -1 if n.isupper() else 0) for n, k in there.items()]]
         self.ret = "(<T>, <P>, <O>)"
 
@@ -236,7 +239,7 @@ class Writer:
             extra = self.scopes.pop()
             self.scopes[0] += extra
             lines += added
-        kinds = [v for v in self.scopes[0] if v.kind in "TRCAMIFBSLNDQOPVWJX" and len(v.kind) == 1]
+        kinds = [v for v in self.scopes[0] if v.kind in "TRCAMIFBSLNDQOPVWJXG" and len(v.kind) == 1]
         result = ", ".join(dict.fromkeys(v.name for v in kinds[-12:]))
         lines.append(f"    return {result}, {HOLE.sub(lambda m: self.hole(m, 2, []), '<T>')}")
         return "\n".join(lines) + "\n"
@@ -264,7 +267,7 @@ class Program:
     python: bool = False  # it needs the classes of `grammar_python`, too
     users: bool = False  # it needs the module, optimizers and settings of `grammar_users`
     loops: bool = False  # and what `grammar_loops` has
-    state: str | None = None  # the theme of `grammar_states` or `grammar_memory` whose world it lives in
+    state: str | None = None  # the theme of `grammar_states`, `grammar_memory` or `grammar_guises` whose world it lives in
 
     def __repr__(self) -> str:
         return "\n".join(["", *(f"# {s}" for s in self.sizes), *(["# differentiated"] if self.grad else []), self.source])
@@ -274,6 +277,7 @@ class Program:
         """Whether gradients of results are to be compared: hooks that it sets on one run behind those of whoever is given it; and no
         sections are made, which is a known difference, where it goes backward itself, or may raise behind writes to a module."""
         own = r"register_hook|retain_grad|\.backward\(|minimise\(|NET|nested_state|TIED|scaled|accumulate|penalty|loss_of"
+        own += r"|LAYER|layer\(|leaf_grad"
         return not re.search(own, self.source)
 
     def world(self) -> tuple[Any, Observed]:
@@ -299,7 +303,8 @@ class Program:
         return space["fn"], Observed(seen, space)
 
     def arguments(self) -> list[Call]:
-        return [arguments(s, self.grad, self.users) for s in self.sizes]
+        own = STATES[self.state].arguments if self.state is not None else None
+        return [own(s) if own else arguments(s, self.grad, self.users) for s in self.sizes]
 
     def before(self, i: int, world: Observed) -> None:
         """Globals and a class change between calls."""
@@ -373,7 +378,7 @@ def number(s: Sizes) -> Any:
 
 
 SIZES = ([2, 3, 4, 5, 1], [3, 2, 4, 1])  # rows and columns: the usual ones first
-RAGGED = ([2, 3, 4, 5, 1, 0], [3, 2, 4, 1, 0])  # those of `USERS`
+RAGGED = ([2, 3, 4, 5, 1, 0], [3, 2, 4, 1, 0])  # those of `USERS` and `guises`
 
 
 @st.composite
@@ -385,8 +390,8 @@ def programs(draw: Callable, theme: str = "mixed") -> Program:
     made of results: records, dicts, texts; those of `STATES` are told of where their grammar is; `foreign` has NumPy's values, objects with
     protocols of their own, and a world that changes."""
     source = Writer(Drawn(draw), theme, size=SIZE).program()
-    alias = st.integers(0, 2 if theme in DIFFERENTIATED else 3)
-    rows, cols = map(st.sampled_from, RAGGED if theme in USERS else SIZES)
+    alias = st.integers(0, 2 if theme in DIFFERENTIATED and theme != "guises" else 3)
+    rows, cols = map(st.sampled_from, RAGGED if theme in (*USERS, "guises") else SIZES)
     sizes = st.builds(Sizes, rows, cols, st.integers(0, 7), st.booleans(), st.integers(1, 3), alias)
     how = (theme in DIFFERENTIATED, theme == "python", theme in USERS, theme in LOOPS, theme if theme in STATES else None)
     return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), *how)
@@ -396,10 +401,10 @@ def seeded(theme: str, seed: int) -> Program:
     """The program of that number."""
     pick = Diced(f"{theme} {seed}")
     source = Writer(pick, theme, size=SIZE).program()
-    last = 2 if theme in DIFFERENTIATED else 3
+    last = 2 if theme in DIFFERENTIATED and theme != "guises" else 3
 
     def one() -> Sizes:
-        rows, cols = map(pick.one, RAGGED if theme in USERS else SIZES)
+        rows, cols = map(pick.one, RAGGED if theme in (*USERS, "guises") else SIZES)
         return Sizes(rows, cols, pick.number(0, 7), bool(pick.number(0, 1)), pick.number(1, 3), pick.number(0, last))
 
     how = (theme in DIFFERENTIATED, theme == "python", theme in USERS, theme in LOOPS, theme if theme in STATES else None)

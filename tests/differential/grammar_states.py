@@ -8,18 +8,21 @@ nested containers that hold tensors and numbers.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 from tests.differential.grammar import blocks, rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Theme:
-    """The source of its world, the globals of that which are compared, and rows for the grammar."""
+    """The source of its world, the globals of that which are compared, rows for the grammar, and its own arguments if it has some."""
 
     prelude: str
     names: tuple[str, ...]
     expressions: dict[str, list[str]]
     statements: list[str]
+    arguments: Callable[[Any], Any] | None = None
 
 
 CACHES = Theme(

@@ -610,3 +610,17 @@ def a_default_that_changes(x):
 def test_a_default_dtype_that_data_chooses():
     """What changes in each call is kept out of the graph, and was given to the C function as its stand-in."""
     check(a_default_that_changes, *[torch.tensor([1.0] * k + [-1.0]) for k in (1, 2, 1, 3, 2, 4)], must_compile=False)
+
+
+def goes_on_where_nothing_raised(v, k):
+    try:
+        v // k
+    except RuntimeError as e:
+        return str(e)
+    return missing + 1  # noqa: F821
+    missing = 0
+
+
+def test_the_capture_raises_behind_what_the_run_handles():
+    """It went along the side on which nothing was raised: that is no mistake of its own."""
+    check(goes_on_where_nothing_raised, *[(torch.arange(n), 0) for n in (3, 3, 4, 5, 3)], (torch.arange(3), 1), must_compile=False)

@@ -391,3 +391,36 @@ def test_a_bias_that_a_layer_does_not_fit(bias: tuple, rows: int, dtype: torch.d
     fn = lambda x, w, b: (F.linear(x.transpose(0, 1), w, b), F.linear(x, w, b[:rows] if b.dim() == 1 else b))  # noqa: E731
     weights = torch.linspace(-1, 1, 8 * rows).view(rows, 8), torch.ones(bias, dtype=dtype)
     check(fn, (torch.ones(2, 3, 8), *weights), (torch.ones(2, 4, 8), *weights), (torch.ones(3, 4, 8), weights[0], torch.ones(rows)))
+
+
+A = torch.ops.aten
+TURNED = {
+    "leaky_relu_backward": lambda x, y: A.leaky_relu_backward(x, y, 0.1, False),
+    "logit_backward": lambda x, y: A.logit_backward(x, y, 0.01),
+    "native_dropout_backward": lambda x, y: A.native_dropout_backward(x, y > 0.5, 2.0),
+    "mse_loss_backward": lambda x, y: A.mse_loss_backward(x, y, y, 0),
+    "smooth_l1_loss_backward": lambda x, y: A.smooth_l1_loss_backward(x, y, y, 0, 1.0),
+    "huber_loss_backward": lambda x, y: A.huber_loss_backward(x, y, y, 0, 1.0),
+    "binary_cross_entropy": lambda x, y: F.binary_cross_entropy(x, y, reduction="none"),
+    "binary_cross_entropy_backward": lambda x, y: A.binary_cross_entropy_backward(x, y, y, None, 0),
+    "binary_cross_entropy_with_logits": lambda x, y: F.binary_cross_entropy_with_logits(x, y, reduction="none"),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_strides_of_what_two_layouts_come_to(name):
+    """Which operand decides is the kernel's business; the program asks for the strides as the graph has them."""
+
+    def told(x, y):
+        out = TURNED[name](x, y)
+        return out, out.stride(), out.is_contiguous()
+
+    a, b = torch.arange(1.0, 13.0).reshape(3, 4) / 16, (torch.arange(1.0, 13.0).reshape(4, 3) / 16).t()
+    check(told, (a, b), (b, a), (b, b), (a, a))
+
+
+def test_gradients_inside_are_laid_out_like_their_leaf():
+    def step(x):
+        F.leaky_relu(torch.tanh((x * 2).t().contiguous().t())).mul(1.0).sum().backward()
+
+    check(step, *[(torch.arange(float(n * 3)).reshape(n, 3).requires_grad_(),) for n in (3, 2, 4)])

@@ -160,6 +160,8 @@ case("masked", lambda a: (a.sum(), a.mean(), a.filled(9)), lambda i: (np.ma.mask
 case("recarray", lambda a: a.x + 1, lambda i: (np.rec.array([(i, 2.0), (3, i)], dtype=[("x", "i4"), ("y", "f8")]),))
 case("read_only", lambda a: (a + 1, a.sum(), torch.tensor(a)), lambda i: (frozen(floats(i + 3, i=i)),), breaks=0)
 case("read_only_written", lambda a: (a.__setitem__(0, 1.0),), lambda i: (frozen(floats(i + 3, i=i)),))
+case("without kernels of unsigned", lambda a: (np.clip(np.cumsum(a), 0, 3), np.cumsum(a)[::-1], np.flip(a), np.argwhere(np.cumsum(a)),
+    np.flatnonzero(a), np.searchsorted(np.cumsum(a), 3)), lambda i: (ints(i + 3, i, "uint16"),))
 case("uint16", lambda a: (a + 1, a.sum(), a > 3, a.astype(np.int32), torch.from_numpy(a).to(torch.int64)), lambda i: (ints(i + 3, i,
     "uint16"),))
 case("uint64", lambda a: (a.sum(), a + a, a.max(), a[0]), lambda i: (ints(i + 3, i, "uint64") + np.uint64(2**63),))

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, stack_module_state, vjp, vmap
+from torch.utils.checkpoint import checkpoint
 
 from tests.helpers import check, own_backend
 from tests.programs.registry import cases, each, program, t
@@ -380,6 +381,24 @@ def jacobian_with_softmax(x):
     return jacrev(torch.softmax)(x[0], 0), jacfwd(lambda r: torch.softmax(r, 0))(x[0]), jacrev(lambda r: torch.log_softmax(r, 0))(x[0])
 
 
+SCALE = torch.nn.Parameter(torch.tensor(2.0))
+
+
+@program(*GRADS, grad=True)
+def linearized_with_gradients(x):
+    """They go through the tangents alone: what PyTorch's graph was made of is constant there."""
+    out, forward = linearize(lambda r: r.sin() * SCALE, x)
+    return out, forward(x * 2), linearize(torch.exp, x.detach())[1](x)
+
+
+@program(*GRADS, grad=True)
+def linearized_of_a_parameter(x):
+    forward = linearize(lambda r: r * r * SCALE, x.detach())[1]
+    with torch.no_grad():
+        other = linearize(torch.exp, x)[1]
+    return forward(x.detach()) + other(x.detach())
+
+
 # -- modules ----------------------------------------------------------------------------------------------------------
 class Net(nn.Module):
     def __init__(self, n=4):
@@ -510,6 +529,39 @@ def leaf_inside(x):
 def gradient_of_several(x):
     a, b = x.clone().requires_grad_(), (x * 2).requires_grad_()
     return torch.autograd.grad([(a * b).sum(), a.sum()], [a, b], allow_unused=True)
+
+
+@program(*GRADS, breaks=0)
+def gradients_behind_a_transform(x):
+    g = grad(lambda v: (v.sin() * x).sum())(x)
+    a = torch.autograd.grad((g * x).sum(), x, create_graph=True)[0]
+    return a.detach(), torch.autograd.grad((x * x).sum(), x)[0]
+
+
+# -- in a checkpoint, which sets hooks on saved tensors -----------------------------------------------------------------
+IN_CHECKPOINTS = {
+    "grad": grad(lambda v: (v * v).sum()),
+    "grad_and_value": lambda x: grad_and_value(lambda v: (v * v).sum())(x)[0],
+    "vjp": lambda x: vjp(torch.sin, x)[0],
+    "jacrev": lambda x: jacrev(torch.sin)(x).sum(0),
+    "jvp": lambda x: jvp(torch.sin, (x,), (x,))[1],
+    "vmap": vmap(torch.sin),
+}
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("name", IN_CHECKPOINTS)
+def test_in_a_checkpoint(name, reentrant):
+    """PyTorch refuses transforms that go backward where there are hooks on saved tensors."""
+    check(lambda x: checkpoint(IN_CHECKPOINTS[name], x, use_reentrant=reentrant), *each(3, 2, grad=True), must_compile=False)
+
+
+def test_disabled_hooks_in_a_checkpoint():
+    def inside(x):
+        with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+            return x.sin()
+
+    check(lambda x: checkpoint(inside, x, use_reentrant=False), *each(3, 2, grad=True), must_compile=False)
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

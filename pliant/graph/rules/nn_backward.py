@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.graph.rules.nn import WHOLE_FLOATS, plain_floats, suggests_channels_last
-from pliant.graph.rules.shape import channels_last_strides, new, same, strided
+from pliant.graph.rules.shape import channels_last_strides, new, preserved_strides, same, strided
 from pliant.graph.rules.table import rule
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
@@ -78,7 +78,34 @@ def loss_backward(trace: Any, grad: TracedTensor, x: TracedTensor, target: Trace
     """PyTorch's own, written with operators, divides by the number of elements, which may be none."""
     alike = len(x.sizes) == len(target.sizes) and all([known(trace, m, n) for m, n in zip(x.sizes, target.sizes)])
     empty = grad.dtype is x.dtype is target.dtype and any([known(trace, n, 0) for n in x.sizes])
-    return new(trace, x.sizes, x.dtype, x.device) if alike and (empty or plain(grad, x, target)) else NotImplemented
+    return new(trace, x.sizes, x.dtype, x.device) if alike and (empty or of_one_type(grad, x, target)) else NotImplemented
+
+
+def of_one_type(*tensors: TracedTensor) -> bool:
+    """As `plain`, in any layout."""
+    first = tensors[0]
+    return first.dtype in WHOLE_FLOATS and all([t.dtype is first.dtype and t.device.type == "cpu" for t in tensors])
+
+
+def alike_in_all(trace: Any, x: TracedTensor, *others: TracedTensor) -> bool:
+    return all([len(x.sizes) == len(o.sizes) and all([known(trace, m, n) for m, n in zip(x.sizes, o.sizes)]) for o in others])
+
+
+@rule("binary_cross_entropy")
+def cross_entropy(trace: Any, x: TracedTensor, target: TracedTensor, weight: Any = None, reduction: Any = 1) -> Any:
+    """Its kernels write to what they make like their input."""
+    if reduction != 0 or weight is not None or not of_one_type(x, target) or not alike_in_all(trace, x, target):
+        return NotImplemented
+    return strided(trace, x.sizes, preserved_strides(trace, x), x.dtype, x.device)
+
+
+@rule("binary_cross_entropy_backward")
+def cross_entropy_backward(
+    trace: Any, grad: TracedTensor, x: TracedTensor, target: TracedTensor, weight: Any = None, reduction: Any = 1
+) -> Any:
+    if weight is not None or not of_one_type(grad, x, target) or not alike_in_all(trace, x, target):
+        return NotImplemented
+    return strided(trace, x.sizes, preserved_strides(trace, x), x.dtype, x.device)
 
 
 @rule("fractional_max_pool3d_backward", "multilabel_margin_loss_backward", "multi_margin_loss_backward", "_ctc_loss_backward")

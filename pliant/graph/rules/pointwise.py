@@ -136,7 +136,7 @@ BINARY: dict[Dtype, str] = {
         [*(f"{n}.{o}" for n in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")), "logical_and logical_or logical_xor"]
     ),
     same_float: (
-        "gelu_backward silu_backward sigmoid_backward tanh_backward leaky_relu_backward hardtanh_backward hardswish_backward"
+        "gelu_backward silu_backward sigmoid_backward tanh_backward hardtanh_backward hardswish_backward"
         " hardsigmoid_backward softplus_backward mish_backward logaddexp logaddexp2 hypot"
         " hardshrink_backward softshrink_backward _prelu_kernel"
     ),
@@ -298,13 +298,36 @@ def loss(arity: int) -> Callable[..., Any]:
     return rule
 
 
+def loss_of_logits(trace: Any, x: Any, target: Any, *args: Any) -> Any:
+    """It is worked out in place, in what is made of the target."""
+    return LOGITS(trace, target, x, *args)
+
+
+LOGITS = loss(4)
+
+
+def leaky_relu_backward(trace: Any, grad: Any, x: Any, slope: Any, is_result: bool) -> Any:
+    return lay_out(trace, [x, grad], False, x.dtype) if grad.dtype is x.dtype and category(x.dtype) == 2 else NotImplemented
+
+
+def logit_backward(trace: Any, grad: Any, x: Any, eps: Any = None) -> Any:
+    return lay_out(trace, [grad, x], False, x.dtype) if grad.dtype is x.dtype and category(x.dtype) == 2 else NotImplemented
+
+
+def native_dropout_backward(trace: Any, grad: Any, mask: Any, scale: Any) -> Any:
+    return lay_out(trace, [grad, mask], False, grad.dtype) if mask.dtype is torch.bool and category(grad.dtype) == 2 else NotImplemented
+
+
 def elu_backward(trace: Any, grad: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Any) -> Any:
     return lay_out(trace, [grad, x], False, x.dtype) if grad.dtype is x.dtype and category(x.dtype) == 2 else NotImplemented
 
 
 add(loss(2), "mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss")
-add(loss(4), "binary_cross_entropy_with_logits")
+add(loss_of_logits, "binary_cross_entropy_with_logits")
 add(elu_backward, "elu_backward")
+add(leaky_relu_backward, "leaky_relu_backward")
+add(logit_backward, "logit_backward")
+add(native_dropout_backward, "native_dropout_backward")
 add(angle, "angle")
 add(where, "where.self")
 add(threshold_backward, "threshold_backward")

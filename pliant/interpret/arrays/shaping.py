@@ -11,7 +11,7 @@ from pliant.graph.rules.shape import key
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays import reductions
-from pliant.interpret.arrays.dtypes import BOOL, INT64, SCALARS, Unsure, dtype_of
+from pliant.interpret.arrays.dtypes import BOOL, INT64, SCALARS, SCARCE, TORCH, Unsure, dtype_of
 from pliant.interpret.arrays.making import shape_of, size
 from pliant.interpret.arrays.operands import asarray, fresh, is_stand_in, number_in, operand, tensor_in, to
 from pliant.interpret.arrays.reductions import one_axis
@@ -450,7 +450,7 @@ def clip(
     given = [x for x in (a, lo, hi) if x is not None]
     pairs_ = [operand(x) for x in given]
     dt = np.result_type(*[r(1) if isinstance(r, type) else r for r, _ in pairs_])
-    if dt.kind not in "iuf" or (isinstance(pairs_[0][0], type)):
+    if dt.kind not in "iuf" or (isinstance(pairs_[0][0], type)) or TORCH.get(dt) in SCARCE:
         raise Unsure(f"clip of {dt}")
     x, *_ = [tensor_in(o, dt) for _, o in pairs_[:1]]
     bounds = iter([o for _, o in pairs_[1:]])

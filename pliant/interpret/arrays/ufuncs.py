@@ -39,7 +39,12 @@ LOOPS: dict[np.ufunc, list[Loop]] = {}
 
 def t(fn: Any, *args: Any, **kw: Any) -> Any:
     """A torch operation of the graph."""
+    if fn in NOT_OF_SCARCE and args[0].dtype in SCARCE:
+        raise Unsure(f"{fn.__name__} of {args[0].dtype}, which PyTorch has no kernel for")
     return graph_call(fn, args, kw)
+
+
+NOT_OF_SCARCE = (torch.flip, torch.nonzero, torch.searchsorted)
 
 
 def loop(names: str, kinds: str, tensors: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -13,7 +13,7 @@ from pliant.interpret.arrays import ufuncs
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, SCALARS, Unsure, fits
 from pliant.interpret.arrays.operands import WEAK, asarray, constant_tensor, fresh, lent, number_in, operand, to
 from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, scalar_of, whole_array
-from pliant.interpret.arrays.table import asked, compute, constant
+from pliant.interpret.arrays.table import WRAPPED, asked, compute, constant, warn
 from pliant.interpret.calls import graph_call
 from pliant.interpret.state import Break, vm
 
@@ -116,6 +116,7 @@ def tensor_with_array(fn: Callable, a: Any, b: Any) -> Any:
     r = ufuncs.apply(UFUNCS[fn], *[lent(x) if type(x) is TracedTensor else x for x in (a, b)])
     if type(r) not in (TracedArray, TracedScalar) or r.dtype == BOOL:
         raise Unsure("a condition")
+    warn(WRAPPED)
     return fresh(r.tensor)
 
 

@@ -80,13 +80,13 @@ def name_of(fn: Any) -> str:
 
 
 OF_TENSORS = {np.array, np.asarray, np.asanyarray, np.ascontiguousarray, np.where, np.isclose, np.allclose, np.array_equal, np.sort,
-    np.angle, np.median, np.percentile, np.quantile, np.unique, np.diff, np.atleast_1d, np.atleast_2d, np.expand_dims, np.roll, np.tile, np.interp,
-    np.einsum, np.average, np.linalg.norm}  # fmt: skip
+    np.angle, np.median, np.percentile, np.quantile, np.unique, np.diff, np.atleast_1d, np.atleast_2d, np.expand_dims, np.roll, np.tile,
+    np.interp, np.einsum, np.average, np.linalg.norm}  # fmt: skip
 """Functions that make an array of a tensor, and go on with that."""
 
 
 def without_tensors(name: str, args: tuple, kw: dict) -> None:
-    """Raises Break for tensors: most functions ask them for methods (`np.sum`, `np.round`), or make one of their answer (`__array_wrap__`)."""
+    """Raises Break for a tensor: most functions ask it for a method (`np.sum`), or make a tensor of their answer (`__array_wrap__`)."""
     if any([type(v) is TracedTensor for v in (*args, *kw.values())]):
         raise Break(CODE, f"{name} of a tensor: NumPy asks the tensor's own methods", clean=True)
 

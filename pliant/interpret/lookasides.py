@@ -546,6 +546,8 @@ def l_size(args: tuple, kw: dict) -> Any:
     sizes = unpack(args[0])
     for i, n in enumerate(sizes):
         if type(n) not in (int, bool) and not isinstance(n, np.integer) and has_index(n):  # (integers of NumPy stay what they are)
+            if issubclass(vm.type_of(n), np.integer):
+                raise Break("PL0026", "a torch.Size with an integer of NumPy's that is not known yet", clean=True)
             try:
                 sizes[i] = index(n)
             except TypeError:

@@ -47,6 +47,11 @@ def frozen(a: np.ndarray) -> np.ndarray:
     return a
 
 
+def sized(n: Any) -> tuple:
+    """A size with this number, and of what type the number is there."""
+    return torch.Size([n]), type(next(iter(torch.Size([n]))))
+
+
 class Items:
     def __init__(self, a: Any) -> None:
         self.a = a
@@ -112,6 +117,8 @@ case("special", lambda s: (s + 1, s * 0, s == s, s > 0), lambda i: (np.float64((
 case("complex", lambda s: (s * 2, s + 1j, s.real, abs(s)), lambda i: (np.complex64(i + 1j),))
 case("longdouble", lambda s: (float(s), s * 2 > 3), lambda i: (np.longdouble(i) / 2,))
 case("datetime", lambda d: (d + np.timedelta64(1, "D"), str(d)), lambda i: (np.datetime64("2020-01-01") + np.timedelta64(i, "D"),))
+case("in_sizes", lambda a, s: (sized(a.size), sized((a == a).sum()), sized(s), sized(np.int32(len(a))), sized(a.argmax()), sized(len(a))),
+     lambda i: (floats(i + 2, i=i), np.int64(i + 1)))
 case("changing_type", lambda x, s: (x * s, type(s)), lambda i: (tensor(3), (np.int64(2), 2, np.float32(2), 2.0, np.float64(2),
     np.int32(2), True, np.bool_(1))[i]))
 

@@ -18,7 +18,7 @@ from pliant.guards.guard import Guard
 from pliant.guards.source import Source
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
-from pliant.interpret.state import Break, vm
+from pliant.interpret.state import Break, changed, vm
 
 if TYPE_CHECKING:
     from pliant.interpret.world import World
@@ -308,15 +308,18 @@ def length(world: World, h: Shadow) -> None:
 
 def count(world: World, h: Shadow) -> None:
     if not h.keys_known:
+        if isinstance(h.orig, dict) and keyed_by_objects(h.orig):
+            raise Break("PL0007", f"the keys of {h.source.name}, which are objects")  # and nothing is known of them behind it
         h.keys_known = True
         if isinstance(h.orig, dict):
-            keys = list(stored(h.orig))
-            for k in keys:
-                if type(k) not in CONSTANT_TYPES and not plain_key(k):
-                    raise Break("PL0007", f"the keys of {h.source.name}, which are objects")
-            world.guard(h.source, "DICT_KEYS", keys)
+            world.guard(h.source, "DICT_KEYS", list(stored(h.orig)))
         elif not isinstance(h.orig, (set, frozenset)):
             world.guard(h.source, "LENGTH", list.__len__(h.orig) if isinstance(h.orig, list) else len(h.orig))
+
+
+def keyed_by_objects(d: dict) -> bool:
+    """Whether some key is what only its own methods tell from others, so that nobody guards which keys there are."""
+    return any([type(k) not in CONSTANT_TYPES and not plain_key(k) for k in stored(d)])
 
 
 def countable(h: Shadow) -> bool:
@@ -346,6 +349,9 @@ def hashed_by(value: Any, what: Any = None, name: str = "") -> None:
     if name and type(what) is not dict:  # or by way of its `__dict__`, or what its class has
         try:
             h = instance_dict(vm.world, what) if id(what) in vm.world.outside else None
+            written = h is not None and h.located.get(name) is WRITTEN or (id(what), name) in vm.world.tensor_writes
+            if written and vm.asking:  # C asks the object as it is, where it is not written yet
+                changed()
             d = GENERIC_GETATTR(what, "__dict__") if h is None else h.copy
         except AttributeError:  # it has slots
             d = None
@@ -372,8 +378,8 @@ def read_all(world: World, c: Any) -> None:
         return note(world, ALL, h, None, began)
     if h.all:
         return
-    h.all = True
     length(world, h)
+    h.all = True
     if isinstance(c, dict):
         for k in list(stored(h.orig)):
             if dict.__contains__(c, k) and k not in h.located:

@@ -762,3 +762,10 @@ def test_one_number_of_an_array_is_no_sequence(at, value):
 
     if not (at is ... and isinstance(value, np.ndarray) and value.ndim == 2):
         check(program, (np.zeros(3),))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64, torch.uint8])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_array_by_a_tensor_is_its_reciprocal_times_the_array(dtype):
+    for kind in ("float32", "int64"):
+        check(lambda a, x: a / x, ((np.arange(4) * 3 + 1).astype(kind), (torch.arange(4) * 7 + 3).to(dtype)), breaks=0)

@@ -108,6 +108,8 @@ def with_tensor(fn: Callable, plain: Callable, a: Any, b: Any) -> Any:
         return NotImplemented
     if t is not a and plain is not operator.truediv or plain not in UFUNCS or plain in COMPARES:
         raise Break("PL0026", f"{fn.__name__} of an array and a tensor", clean=True)
+    if t is not a:  # the array leaves it to `Tensor.__rtruediv__`
+        return compute(fn.__name__, tensor_with_array, (operator.mul, graph_call(ORIGINAL.reciprocal, (t,), {}), a), {})
     return compute(fn.__name__, tensor_with_array, (plain, a, b), {})
 
 

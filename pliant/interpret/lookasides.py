@@ -545,9 +545,10 @@ def l_size(args: tuple, kw: dict) -> Any:
         return native(torch.Size, args, kw)
     sizes = unpack(args[0])
     for i, n in enumerate(sizes):
-        if type(n) not in (int, bool) and not isinstance(n, np.integer) and has_index(n):  # (integers of NumPy stay what they are)
-            if issubclass(vm.type_of(n), np.integer):
+        if issubclass(vm.type_of(n), np.integer):  # it stays what it is
+            if not issubclass(type(n), np.integer):
                 raise Break("PL0026", "a torch.Size with an integer of NumPy's that is not known yet", clean=True)
+        elif type(n) not in (int, bool) and has_index(n):
             try:
                 sizes[i] = index(n)
             except TypeError:

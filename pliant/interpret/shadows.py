@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pliant.graph.symnode import to_sym
+from pliant.graph.traced import KEYS
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
 from pliant.interpret.capture import UNSET
@@ -320,6 +321,12 @@ def count(world: World, h: Shadow) -> None:
 def keyed_by_objects(d: dict) -> bool:
     """Whether some key is what only its own methods tell from others, so that nobody guards which keys there are."""
     return any([type(k) not in CONSTANT_TYPES and not plain_key(k) for k in stored(d)])
+
+
+def keys_found(h: Shadow) -> None:
+    """Raises Break where the keys may no longer be where their `__hash__` says, so that nobody can tell afterwards what was written."""
+    if KEYS in vm.refused and keyed_by_objects(h.orig):
+        raise Break("PL0007", f"an item of {h.source.name}, whose keys are objects", clean=True)
 
 
 def countable(h: Shadow) -> bool:

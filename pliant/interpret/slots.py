@@ -15,7 +15,7 @@ from typing import Any
 from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import concrete as specialize
 from pliant.graph.symnode import expr_of
-from pliant.graph.traced import KEYS, TracedTensor
+from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import shadows
 from pliant.interpret.attributes import bound_special, lookup, type_name
@@ -398,7 +398,7 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
         if isinstance(o, dict):
             if type(k) is LateText and varies(k):
                 raise Break("PL0017", "a key that is another on every call", clean=True)
-            keys_found(h)
+            shadows.keys_found(h)
             k = outside_key(k)
             if holds_key(o, k):
                 if k in h.orig and k not in h.located:
@@ -425,16 +425,8 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
         k = position(k)
     if type(k) is slice:
         v = unpack(v)
-    if put is None:
-        o[k] = v
-    else:
-        put(k, v)
-
-
-def keys_found(h: Any) -> None:
-    """Raises Break where the keys may no longer be where their `__hash__` says, so that nobody can tell afterwards what was written."""
-    if KEYS in vm.refused and shadows.keyed_by_objects(h.orig):
-        raise Break("PL0007", f"an item of {h.source.name}, whose keys are objects", clean=True)
+    put = put or functools.partial(operator.setitem, o)
+    put(k, v)
 
 
 def delitem(o: Any, k: Any) -> None:
@@ -455,7 +447,7 @@ def delitem(o: Any, k: Any) -> None:
             by_name(m, o, "__delitem__", k)
             return
         if isinstance(o, dict):
-            keys_found(h)
+            shadows.keys_found(h)
             k = hashable(k)
             (shadows.present if holds_key(o, k) else shadows.absent)(world, h, k)
             h.located[k] = WRITTEN
@@ -469,10 +461,7 @@ def delitem(o: Any, k: Any) -> None:
         holds_key(o, k)
     elif t is list:
         k = position(k)
-    if issubclass(t, dict) and compares(k):
-        captured(dict.__delitem__, o, k)
-    else:
-        del o[k]
+    captured(operator.delitem, o, k)
 
 
 def contains(c: Any, x: Any) -> bool:
@@ -806,6 +795,5 @@ vm.contains = contains
 vm.length = length
 vm.hashable = hashable
 vm.note_equality = note_equality
-vm.outside_key = outside_key
-vm.holds_key = holds_key
+vm.outside_key, vm.holds_key = outside_key, holds_key
 __all__ = ["METHOD_LOOKASIDES", "binary", "compare", "contains", "get_iter", "get_next", "getitem", "identical", "truth", "unary", "unpack"]

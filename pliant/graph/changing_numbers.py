@@ -257,7 +257,6 @@ def cosine_embedding_loss(
     alike(a, b)
     if len(target.sizes) != len(a.sizes) - 1 or not a.sizes or reduction not in ("none", "mean", "sum"):
         raise Unspelled
-    a, b = ORIGINAL.to(a, torch.float32), ORIGINAL.to(b, torch.float32)
     epsilon = 1e-12
     sizes = (torch.sum(a * a, -1) + epsilon) * (torch.sum(b * b, -1) + epsilon)
     similar = torch.sum(a * b, -1) / torch.sqrt(sizes)

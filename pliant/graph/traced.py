@@ -92,6 +92,7 @@ PYTHON_BACKWARD = "Python code that autograd calls"
 SEEDS_OF_OTHERS = "states of generators, by another's compiler"
 LOOPS_OF_OTHERS = "loops on data, by another's compiler"
 PARTS = "tensors over parts of arrays"
+KEYS = "writes to dicts whose keys are objects"
 LAYOUTS = "layouts of views changed in place"
 CALLS_REFUSED = "what PyTorch refuses of stand-ins"
 UNBACKED = "unbacked"  # sizes that only the run knows: a backend cannot compile them, or what was assumed of them did not hold

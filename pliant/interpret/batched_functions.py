@@ -68,6 +68,13 @@ def sound(index: Any, size: Any) -> Any:
     return torch.where(index < 0, size, index)
 
 
+def position(dim: Any, rank: int) -> int:
+    """A dim that there is, counted from the first; PyTorch refuses others in its own words."""
+    if type(dim) is not int or not -rank <= dim < rank:
+        raise Unspelled
+    return dim % rank
+
+
 def places_of(x: Any, dim: int, index: Any) -> tuple[Any, ...]:
     """An index of `x` for each of its dims: `index` along `dim`, and everywhere else the places that stand beside."""
     rank = x.dim()
@@ -75,7 +82,7 @@ def places_of(x: Any, dim: int, index: Any) -> tuple[Any, ...]:
         raise Unspelled
     found = []
     for d in range(rank):
-        if d == dim % rank:
+        if d == position(dim, rank):
             found.append(sound(index, x.size(d)))
         else:
             found.append(torch.arange(index.size(d), device=x.device).reshape([-1 if i == d else 1 for i in range(rank)]))
@@ -127,8 +134,8 @@ def index_add(x: Any, dim: Any, index: Any, source: Any, *, alpha: Any = 1, out:
     rank = x.dim()
     if rank == 0 or index.dim() != 1 or source.dim() != rank or source.dtype is not x.dtype:
         raise Unspelled
-    wide = [-1 if d == dim % rank else 1 for d in range(rank)]
-    if not all([bool(m == n) for d, (m, n) in enumerate(zip(source.shape, x.shape, strict=True)) if d != dim % rank]):
+    wide = [-1 if d == position(dim, rank) else 1 for d in range(rank)]
+    if not all([bool(m == n) for d, (m, n) in enumerate(zip(source.shape, x.shape, strict=True)) if d != position(dim, rank)]):
         raise Unspelled
     if not bool(source.size(dim) == index.size(0)):
         raise Unspelled
@@ -139,7 +146,7 @@ def index_select(x: Any, dim: Any, index: Any, *, out: Any = None) -> Any:
     only(out=out)
     if index.dim() != 1 or x.dim() == 0:
         raise Unspelled
-    dim = dim % x.dim()
+    dim = position(dim, x.dim())
     if dim == 0:
         return x[sound(index, x.size(0))]
     sizes = [index.size(0) if d == dim else n for d, n in enumerate(x.shape)]
@@ -162,7 +169,7 @@ def cat(tensors: Any, dim: Any = 0, *, out: Any = None) -> Any:
     rank = tensors[0].dim()
     if rank == 0 or type(dim) is not int or tensors[0].dtype.is_complex:
         raise Unspelled
-    dim = dim % rank
+    dim = position(dim, rank)
     sizes = [t.size(dim) for t in tensors]
     if not all([bool(t.size(d) == tensors[0].size(d)) for t in tensors[1:] for d in range(rank) if d != dim]):
         raise Unspelled

@@ -501,7 +501,7 @@ def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: d
     if isinstance(owner, dict):
         if name in ("get", "__contains__", "__getitem__") and not kwargs and 1 <= len(args) <= 1 + (name == "get"):
             k = vm.outside_key(args[0])
-            if dict.__contains__(owner, k):
+            if vm.holds_key(owner, k):
                 if name == "__contains__":
                     shadows.present(world, h, k)
                     return True

@@ -27,6 +27,7 @@ from pliant.graph.traced import (
     CALLS_REFUSED,
     HOOKS,
     INFERENCE,
+    KEYS,
     LAYOUTS,
     LEAF_VIEWS,
     NO_DERIVATIVE,
@@ -522,6 +523,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             with trace.recording():
                 effects = effects_of(world)
         except Break as b:  # what was written to cannot be told from what it was
+            if KEYS not in vm.refused:
+                raise Reconsider(fn, "the graph breaks where a dict with such keys is written to", KEYS, broke) from b
             raise CaptureFailed(f"{b.code}: {b.reason}") from b
         if trace.wrapping:
             wrapper_gradients.rehearse(exit_, effects)

@@ -545,12 +545,13 @@ def l_size(args: tuple, kw: dict) -> Any:
         return native(torch.Size, args, kw)
     sizes = unpack(args[0])
     for i, n in enumerate(sizes):
-        if type(n) not in (int, bool) and not isinstance(n, np.integer) and has_index(n):  # (integers of NumPy stay what they are)
+        if issubclass(vm.type_of(n), np.integer) and not issubclass(type(n), np.integer):  # it stays what it is
+            raise Break("PL0026", "a torch.Size with an integer of NumPy's that is not known yet", clean=True)
+        if not issubclass(type(n), np.integer) and type(n) not in (int, bool) and has_index(n):
             try:
                 sizes[i] = index(n)
             except TypeError:
-                word = type_name(vm.type_of(n))
-                raise TypeError(f"torch.Size() takes an iterable of 'int' (item {i} is '{word}')") from None
+                raise TypeError(f"torch.Size() takes an iterable of 'int' (item {i} is '{type_name(vm.type_of(n))}')") from None
     return torch.Size(sizes)
 
 

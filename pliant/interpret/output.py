@@ -18,6 +18,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret import process_state, shadows
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, native
 from pliant.interpret.effects import sequence_difference
+from pliant.interpret.late_errors import handlers
 from pliant.interpret.late_text import CONTAINERS, LateText, hold_to_type, needed, pieces_of, writable
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.opaque import Opaque
@@ -120,10 +121,31 @@ def put_back(world: Any, space: dict, name: str, value: Any) -> bool:
     return value is h.copy and type(h.copy) is list and not changes
 
 
+def redirections() -> list[tuple[str, Any]]:
+    """What the program has written to the module of warnings, and not put back."""
+    world = vm.world
+    return [(name, v) for g, name, v in world.global_writes.values() if g is warnings.__dict__ and not put_back(world, g, name, v)]
+
+
+def heard() -> bool:
+    """Whether the frames that run now have said that warnings are to be raised or kept: what the graph computes tells of none."""
+    told = redirections()
+    changed = vm.world.shadows.get(id(warnings.filters))
+    lists = [v for name, v in told if name == "filters"] + ([] if changed is None else [changed.copy])
+    if any([name != "filters" for name, _ in told]) or not all([type(v) is list and spared(v) for v in lists]):
+        return True
+    kept = [leave.__self__ for *_, leave in handlers(vm.frame) if type(leave) is types.MethodType]  # open since before a graph break
+    return any([issubclass(type(m), warnings.catch_warnings) and m.__dict__.get("_record") for m in kept])
+
+
+def spared(filters: list) -> bool:
+    """Whether these raise nothing, as far as is known."""
+    return all([type(f) is tuple and type(f[0]) is str and f[0] != "error" for f in filters])
+
+
 @lookaside(WARN)
 def l_warn(args: tuple, kw: dict) -> None:
-    redirected = [g is warnings.__dict__ and not put_back(vm.world, g, *given) for g, *given in vm.world.global_writes.values()]
-    if any(redirected) or process_state.some_warning_raises():
+    if redirections() or process_state.some_warning_raises():
         raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
     process_state.question(process_state.some_warning_raises, (), {}, False)
     vm.world.calls.append((WARN, tuple(printable(a) if not issubclass(type(a), type) else a for a in args), dict(kw)))

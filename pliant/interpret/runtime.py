@@ -88,7 +88,10 @@ def pairs_of(other: Any, refusal: str) -> Any:
 
 
 def dict_update(target: dict, other: Any) -> None:
-    target.update(pairs_of(other, "{!r} object is not a mapping"))
+    if issubclass(type(other), dict):  # C takes the hashes that a dict has stored: a key may have another by now
+        target.update(other)
+    else:
+        target.update(pairs_of(other, "{!r} object is not a mapping"))
 
 
 def dict_merge(target: dict, other: Any) -> None:

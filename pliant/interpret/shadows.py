@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pliant.graph.symnode import to_sym
-from pliant.graph.traced import held_in
+from pliant.graph.traced import KEYS, held_in
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
-from pliant.interpret.state import Break, vm
+from pliant.interpret.state import Break, changed, vm
 
 if TYPE_CHECKING:
     from pliant.interpret.world import World
@@ -309,15 +309,24 @@ def length(world: World, h: Shadow) -> None:
 
 def count(world: World, h: Shadow) -> None:
     if not h.keys_known:
+        if isinstance(h.orig, dict) and keyed_by_objects(h.orig):
+            raise Break("PL0007", f"the keys of {h.source.name}, which are objects")  # and nothing is known of them behind it
         h.keys_known = True
         if isinstance(h.orig, dict):
-            keys = list(stored(h.orig))
-            for k in keys:
-                if type(k) not in CONSTANT_TYPES and not plain_key(k):
-                    raise Break("PL0007", f"the keys of {h.source.name}, which are objects")
-            world.guard(h.source, "DICT_KEYS", keys)
+            world.guard(h.source, "DICT_KEYS", list(stored(h.orig)))
         elif not isinstance(h.orig, (set, frozenset)):
             world.guard(h.source, "LENGTH", list.__len__(h.orig) if isinstance(h.orig, list) else len(h.orig))
+
+
+def keyed_by_objects(d: dict) -> bool:
+    """Whether some key is what only its own methods tell from others, so that nobody guards which keys there are."""
+    return any([type(k) not in CONSTANT_TYPES and not plain_key(k) for k in stored(d)])
+
+
+def keys_found(h: Shadow) -> None:
+    """Raises Break where the keys may no longer be where their `__hash__` says, so that nobody can tell afterwards what was written."""
+    if KEYS in vm.refused and keyed_by_objects(h.orig):
+        raise Break("PL0007", f"an item of {h.source.name}, whose keys are objects", clean=True)
 
 
 def countable(h: Shadow) -> bool:
@@ -347,6 +356,9 @@ def hashed_by(value: Any, what: Any = None, name: str = "") -> None:
     if name and type(what) is not dict:  # or by way of its `__dict__`, or what its class has
         try:
             h = instance_dict(vm.world, what) if id(what) in vm.world.outside else None
+            written = h is not None and h.located.get(name) is WRITTEN or (id(what), name) in vm.world.tensor_writes
+            if written and vm.asking:  # C asks the object as it is, where it is not written yet
+                changed()
             d = GENERIC_GETATTR(what, "__dict__") if h is None else h.copy
         except AttributeError:  # it has slots
             d = None
@@ -373,8 +385,8 @@ def read_all(world: World, c: Any) -> None:
         return note(world, ALL, h, None, began)
     if h.all:
         return
-    h.all = True
     length(world, h)
+    h.all = True
     if isinstance(c, dict):
         for k in list(stored(h.orig)):
             if dict.__contains__(c, k) and k not in h.located:

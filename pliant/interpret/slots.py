@@ -398,6 +398,7 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
         if isinstance(o, dict):
             if type(k) is LateText and varies(k):
                 raise Break("PL0017", "a key that is another on every call", clean=True)
+            shadows.keys_found(h)
             k = outside_key(k)
             if holds_key(o, k):
                 if k in h.orig and k not in h.located:
@@ -424,10 +425,8 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
         k = position(k)
     if type(k) is slice:
         v = unpack(v)
-    if put is None:
-        o[k] = v
-    else:
-        put(k, v)
+    put = put or functools.partial(operator.setitem, o)
+    put(k, v)
 
 
 def delitem(o: Any, k: Any) -> None:
@@ -448,6 +447,7 @@ def delitem(o: Any, k: Any) -> None:
             by_name(m, o, "__delitem__", k)
             return
         if isinstance(o, dict):
+            shadows.keys_found(h)
             k = hashable(k)
             (shadows.present if holds_key(o, k) else shadows.absent)(world, h, k)
             h.located[k] = WRITTEN
@@ -461,7 +461,7 @@ def delitem(o: Any, k: Any) -> None:
         holds_key(o, k)
     elif t is list:
         k = position(k)
-    del o[k]
+    captured(operator.delitem, o, k)
 
 
 def contains(c: Any, x: Any) -> bool:
@@ -795,5 +795,5 @@ vm.contains = contains
 vm.length = length
 vm.hashable = hashable
 vm.note_equality = note_equality
-vm.outside_key = outside_key
+vm.outside_key, vm.holds_key = outside_key, holds_key
 __all__ = ["METHOD_LOOKASIDES", "binary", "compare", "contains", "get_iter", "get_next", "getitem", "identical", "truth", "unary", "unpack"]

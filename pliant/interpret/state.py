@@ -179,6 +179,7 @@ class Interpreter(Session):
     hashable: Callable
     note_equality: Callable  # (values that C code compares)
     outside_key: Callable  # (key) -> what it is in a dict of the outside
+    holds_key: Callable  # (dict, key) -> whether it is there
     callback_key: Callable  # (key function) -> what C code is given for it
     same_object: Callable  # `a is b`
     specialize: Callable  # a symbolic number, pinned

@@ -140,3 +140,17 @@ def test_layouts_of_batches_without_elements_or_transposed(fn):
                 except (RuntimeError, IndexError) as e:
                     said.append(type(e))
             assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("dim", [1, -2, 0, -1])
+@pytest.mark.parametrize("name", ["gather", "index_select", "scatter_add", "index_add"])
+def test_a_dim_that_an_example_lacks_is_refused(name, dim):
+    more = {"gather": lambda a: (), "index_select": lambda a: ()}.get(name, lambda a: (a,))
+
+    def program(x, i):
+        try:
+            return torch.vmap(lambda a, b: getattr(a, name)(dim, b, *more(a)))(x, i)
+        except IndexError as e:
+            return str(e)
+
+    check(program, (torch.randn(3, 3), torch.tensor([[0, 1, 2], [2, 1, 0], [1, 1, 0]])))

@@ -1019,3 +1019,120 @@ def test_map_with_tensors_of_a_class(which):
             args[i] = args[i].as_subclass(Marked)
         want, got = (pytree.tree_leaves(fn(*args)) for fn in (program, run))
         assert [(type(a), a.tolist()) for a in want] == [(type(a), a.tolist()) for a in got]
+
+
+class Moved:
+    """A key whose hash changes with it."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __hash__(self):
+        return hash(self.n)
+
+    def __eq__(self, other):
+        return self.n == other.n
+
+
+def found_in(containers, *keys):
+    return [[k in c for k in keys] for c in containers]
+
+
+def put_again_behind_a_loop(x):
+    k = Moved(1)
+    d = {k: 1}
+    for i in range(3):
+        y = float(x.sum())
+        k.n = i + 5
+    d[k] = 7
+    return [(k.n, v) for k, v in d.items()], y
+
+
+def put_in_a_loop(x):
+    k, d = Moved(1), {}
+    for i in range(3):
+        d[k] = i
+        y = float(x.sum())
+        k.n += 1
+    return list(d.values()), found_in([d], *map(Moved, range(6))), y
+
+
+def taken_out_behind_a_loop(x):
+    k, d = Moved(1), {}
+    for i in range(3):
+        d[k] = i
+        y = float(x.sum())
+        k.n += 1
+    k.n = 2
+    del d[k]
+    return list(d.values()), y
+
+
+def made_of_a_dict(x):
+    k = Moved(1)
+    d = {k: 1}
+    y = float(x.sum())
+    k.n = 9
+    made = [d, dict(d), {**d}, d.copy(), dict(d.items()), {k: v for k, v in d.items()}, set(d), {*d}, d | {}, {**d, **{}}]
+    z = float(x.sum())
+    return found_in(made, Moved(1), Moved(9), k), y, z
+
+
+def made_of_its_views(x):
+    k = Moved(1)
+    d = {k: 1}
+    views = d.keys(), d.items(), d.values()
+    y = float(x.sum())
+    k.n = 9
+    z = float(x.sum())
+    return [len(v) for v in views], k in views[0], [v for _, v in views[1]], list(views[2]), y, z
+
+
+@pytest.mark.parametrize("fn", [put_again_behind_a_loop, put_in_a_loop, taken_out_behind_a_loop, made_of_a_dict, made_of_its_views])
+def test_keys_that_are_hashed_and_then_changed(fn):
+    """Where they lie in a dict tells of what they were; whoever puts them in anew asks again."""
+    check(fn, (torch.ones(4),), (torch.ones(3),))
+
+
+class Slotted:
+    __slots__ = ("n",)
+    __init__, __hash__, __eq__ = Moved.__init__, Moved.__hash__, Moved.__eq__
+
+
+LOOKED_UP = {
+    "get": lambda k, d, s: d.get(k),
+    "in": lambda k, d, s: (k in d, k in s),
+    "subscript": lambda k, d, s: d[k],
+    "methods": lambda k, d, s: (d.__contains__(k), dict.get(d, k)),
+    "stored": lambda k, d, s: d.__setitem__(k, 5),
+    "stored and gone": lambda k, d, s: (operator.setitem(d, k, 5), setattr(k, "n", 1), d.pop(k)),
+    "taken out": lambda k, d, s: operator.delitem(d, k),
+    "setdefault": lambda k, d, s: d.setdefault(k, 5),
+    "update": lambda k, d, s: d.update({k: 8}),
+    "joined": lambda k, d, s: list((d | {k: 2}).values()),
+    "views": lambda k, d, s: ((k, 1) in d.items(), k in d.keys(), len(d.keys() - {k})),
+    "added": lambda k, d, s: s.add(k),
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+@pytest.mark.parametrize("kind", [Moved, Slotted])
+def test_keys_that_are_changed_before_they_are_looked_up(kind, name):
+    """C asks a key as it is, and what the program has written to it here is not there yet."""
+
+    def program(k, d, s):
+        k.n = 2
+        try:
+            r = LOOKED_UP[name](k, d, s)
+        except KeyError:
+            r = "missing"
+        return r, list(d.values()), len(s), found_in([d, s], *map(kind, range(4)))
+
+    fn = compiled(program, strict=True)
+    for _ in range(2):
+        answers = []
+        for f in (program, fn):
+            k = kind(1)
+            d, s = {k: 1}, {k}
+            answers.append((f(k, d, s), [(k.n, v) for k, v in d.items()], len(s)))
+        assert answers[0] == answers[1]

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+import pliant
 from tests.helpers import check
 
 F = torch.nn.functional
@@ -88,6 +89,29 @@ def test_other_precisions(name, dtype):
     """Powers of low precision are not among these: ATen rounds the exponent first, the graph does not."""
     fn = SMOOTH[name]
     check(lambda x, g: fn(x, g), *[(rows(k, dtype=dtype).requires_grad_(), g) for k, g in enumerate(VALUES)], grad=True, captures=(1, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", SMOOTH)
+def test_the_dtype_of_the_answer(name, dtype):
+    """A number that changes takes no part in what dtype the tensors beside it have, nor how exact they are."""
+    pliant.reset()
+    fn = SMOOTH[name]
+    compiled = pliant.compile(fn, strict=True)
+    for k, g in enumerate(VALUES[:3]):
+        answers = []
+        for f in (fn, compiled):
+            torch.manual_seed(0)
+            try:
+                answers.append(f(rows(k, dtype=dtype), g))
+            except (RuntimeError, NotImplementedError) as e:  # no kernel for halves
+                answers.append(e)
+        want, got = answers
+        assert type(want) is type(got)
+        if isinstance(want, torch.Tensor):
+            assert want.dtype is got.dtype
+            close = {torch.float64: 1e-12, torch.float16: 5e-3, torch.bfloat16: 5e-2}[dtype]
+            torch.testing.assert_close(got, want, rtol=close, atol=close, equal_nan=True)
 
 
 DRAWN = {

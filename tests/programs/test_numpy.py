@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import numbers
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,11 @@ def tensor(*shape: int, i: int = 0) -> torch.Tensor:
 def frozen(a: np.ndarray) -> np.ndarray:
     a.flags.writeable = False
     return a
+
+
+def sized(n: Any) -> tuple:
+    """A size with this number, and of what type the number is there."""
+    return torch.Size([n]), type(next(iter(torch.Size([n]))))
 
 
 class Items:
@@ -111,6 +117,8 @@ case("special", lambda s: (s + 1, s * 0, s == s, s > 0), lambda i: (np.float64((
 case("complex", lambda s: (s * 2, s + 1j, s.real, abs(s)), lambda i: (np.complex64(i + 1j),))
 case("longdouble", lambda s: (float(s), s * 2 > 3), lambda i: (np.longdouble(i) / 2,))
 case("datetime", lambda d: (d + np.timedelta64(1, "D"), str(d)), lambda i: (np.datetime64("2020-01-01") + np.timedelta64(i, "D"),))
+case("in_sizes", lambda a, s: (sized(a.size), sized((a == a).sum()), sized(s), sized(np.int32(len(a))), sized(a.argmax()), sized(len(a))),
+     lambda i: (floats(i + 2, i=i), np.int64(i + 1)))
 case("changing_type", lambda x, s: (x * s, type(s)), lambda i: (tensor(3), (np.int64(2), 2, np.float32(2), 2.0, np.float64(2),
     np.int32(2), True, np.bool_(1))[i]))
 
@@ -645,3 +653,121 @@ def test_the_storage_of_a_tensor_over_a_part_of_an_array_begins_there():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_contiguous_to_numpy_is_what_runs_backwards_in_a_dim_of_1(n):
     check(backwards, (torch.ones(n, 2),), refused=False)
+
+
+WARNING = {
+    "logarithm": lambda x, a: np.log(a - a),
+    "quotient": lambda x, a: a / (a - a),
+    "remainder of ints": lambda x, a: a.astype(np.int64) % 0,
+    "mean of nothing": lambda x, a: a[:0].mean(),
+    "cast": lambda x, a: (a * np.nan).astype(np.int64),
+    "constant": lambda x, a: np.array([1e300], dtype=np.float32) + a,
+    "tensor and array": lambda x, a: x + a,
+    "array and tensor": lambda x, a: a / x,
+    "array of a tensor": lambda x, a: np.array(x),
+}
+
+
+def outcome(fn, mode, *args):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter(mode)
+        try:
+            value = fn(*args)
+        except Warning as e:
+            value = (type(e).__name__, str(e))
+    return repr(value), [str(w.message) for w in told if w.category is DeprecationWarning]
+
+
+@pytest.mark.parametrize("name", WARNING)
+def test_what_numpy_warns_of_raises_where_warnings_are_errors(name):
+    pliant.reset()
+    fn, args = WARNING[name], (torch.ones(3) * 2, np.ones(3) * 2)
+    compiled = pliant.compile(fn, strict=True)
+    for mode in ("always", "error", "always"):  # the graph tells of no floating-point errors, which do not change a value
+        for _ in range(2):
+            assert outcome(fn, mode, *args) == outcome(compiled, mode, *args)
+
+
+def raised_inside(a):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return np.log(a - 1)
+        except RuntimeWarning as e:
+            return str(e)
+
+
+def recorded_inside(a):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = np.log(a - 1)
+        again = found / (a - 1)
+    return found, again, [str(w.message) for w in told]
+
+
+def spared_inside(a):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.log(a - 1)
+
+
+@pytest.mark.parametrize("fn", [raised_inside, recorded_inside, spared_inside])
+def test_warnings_of_numpy_that_the_program_waits_for(fn):
+    pliant.reset()
+    compiled = pliant.compile(fn, strict=True)
+    for n in (3, 4):
+        assert repr(compiled(np.ones(n))) == repr(fn(np.ones(n)))
+    assert (pliant.stats()["graph_breaks"] == 0) is (fn is spared_inside)
+
+
+TENSOR_METHODS = {
+    "sum": lambda x, a: np.sum(x),
+    "mean": lambda x, a: np.mean(x),
+    "max": lambda x, a: np.max(x),
+    "all": lambda x, a: np.all(x),
+    "round": lambda x, a: np.round(x),
+    "squeeze": lambda x, a: np.squeeze(x),
+    "reshape": lambda x, a: np.reshape(x, (2, 2)),
+    "cumsum": lambda x, a: np.cumsum(x),
+    "argmax": lambda x, a: np.argmax(x),
+    "argsort": lambda x, a: np.argsort(x),
+    "transpose": lambda x, a: np.transpose(x),
+    "repeat": lambda x, a: np.repeat(x, 2),
+    "take": lambda x, a: np.take(x, [0, 1]),
+    "flip": lambda x, a: np.flip(x),
+    "matmul": lambda x, a: np.matmul(x, x),
+    "clip": lambda x, a: (np.clip(x, 0, 1), a.clip(x, x)),
+    "inv": lambda x, a: np.linalg.inv(torch.eye(2)),
+    "reduce": lambda x, a: np.add.reduce(x),
+    "accumulate": lambda x, a: np.add.accumulate(x),
+    "outer": lambda x, a: np.add.outer(x, a),
+    "arrays": lambda x, a: (np.asarray(x), np.where(x > 0, x, a), np.median(x), np.concatenate([x, a])),
+}
+
+
+@pytest.mark.parametrize("name", TENSOR_METHODS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_functions_of_numpy_that_are_given_tensors(name):
+    check(TENSOR_METHODS[name], *[(torch.arange(4.0) + i, np.ones(4)) for i in range(2)])
+
+
+@pytest.mark.parametrize("value", [np.ones(1), [1.0], np.ones((1, 1)), np.array(1.0), 2])
+@pytest.mark.parametrize("at", [0, (0,), np.int64(0), np.array(0), ..., slice(0, 1), (0, ...)], ids=repr)
+def test_one_number_of_an_array_is_no_sequence(at, value):
+    def program(a):
+        a = a * 2
+        try:
+            a[at] = value
+        except ValueError as e:
+            return str(e)
+        return a
+
+    if not (at is ... and isinstance(value, np.ndarray) and value.ndim == 2):
+        check(program, (np.zeros(3),))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64, torch.uint8])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_array_by_a_tensor_is_its_reciprocal_times_the_array(dtype):
+    for kind in ("float32", "int64"):
+        check(lambda a, x: a / x, ((np.arange(4) * 3 + 1).astype(kind), (torch.arange(4) * 7 + 3).to(dtype)), breaks=0)

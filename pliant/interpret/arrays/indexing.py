@@ -252,7 +252,10 @@ def setitem(a: TracedArray, k: Any, v: Any) -> None:
 
 def write(a: TracedArray, k: Any, v: Any) -> None:
     x = writable(a)
-    items = spread(parts_of(k), a.ndim)
+    parts = parts_of(k)
+    items = spread(parts, a.ndim)
+    if all([type(i) is Later or type(i) in WHOLE for i in items]) and (type(v) in (list, tuple) or Ellipsis not in parts and has_dims(v)):
+        raise Unsure("a sequence in the place of one number")
     value = value_for(a, lent(v) if type(v) is TracedTensor else v)
     masks = [i for i in items if type(i) is TracedTensor]
     if not masks and not any([type(i) is Later for i in items]):
@@ -273,6 +276,14 @@ def write(a: TracedArray, k: Any, v: Any) -> None:
         t(torch.ops.aten.index_put_.default, view, indices, value)
     else:
         t(PUT, view, indices, apart(x, value))
+
+
+WHOLE = (int, torch.SymInt)
+
+
+def has_dims(v: Any) -> bool:
+    """Whether NumPy refuses to make one number of it."""
+    return (type(v) is TracedArray and v.ndim > 0) or (type(v) is TracedTensor and v.dim() > 0)
 
 
 def put(x: Any, indices: list[Any], value: Any) -> None:

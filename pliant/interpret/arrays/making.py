@@ -12,7 +12,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, SCALARS, TORCH, Unsure, dtype_of, fits, torch_dtype
 from pliant.interpret.arrays.operands import WEAK, asarray, fresh, full, number_in, to
 from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, scalar, scalar_of, view_of, whole_array
-from pliant.interpret.arrays.table import asked, constant, function
+from pliant.interpret.arrays.table import COPIED, asked, constant, function, warn
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.gate import index
 from pliant.interpret.slots import unpack
@@ -206,6 +206,8 @@ def array(
             raise Unsure("copy=")
         return asarray(object, dtype)
     a = asarray(object, dtype)
+    if type(object) is TracedTensor:
+        warn(COPIED)
     if ndmin == 1 and not a.ndim:
         return whole_array(t(torch.reshape, t(torch.clone, a.tensor), (1,)))
     if type(object) is TracedArray and a is object or type(object) is TracedTensor:

@@ -15,7 +15,7 @@ from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure, dtype_of
 from pliant.interpret.arrays.operands import asarray, fresh, to
 from pliant.interpret.arrays.operators import operate, store, value_for, writable
 from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedScalar, derived, scalar, view_of, whole_array
-from pliant.interpret.arrays.table import CODE, asked, compute, constant, function
+from pliant.interpret.arrays.table import CODE, asked, compute, constant, function, without_tensors
 from pliant.interpret.arrays.ufuncs import apply, t
 from pliant.interpret.gate import index
 from pliant.interpret.slots import interp, unpack
@@ -107,6 +107,7 @@ def call(m: ArrayMethod, args: tuple, kw: dict) -> Any:
     impl = METHODS.get(m.name)
     if impl is None:
         raise Break(CODE, f"ndarray.{m.name}", clean=True)
+    without_tensors(f"ndarray.{m.name}", args, kw)
     return compute(f"ndarray.{m.name}", impl, (m.owner, *args), kw)
 
 

@@ -13,7 +13,7 @@ from pliant.interpret.arrays import ufuncs
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, SCALARS, Unsure, fits
 from pliant.interpret.arrays.operands import WEAK, asarray, constant_tensor, fresh, lent, number_in, operand, to
 from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, scalar_of, whole_array
-from pliant.interpret.arrays.table import asked, compute, constant
+from pliant.interpret.arrays.table import WRAPPED, asked, compute, constant, warn
 from pliant.interpret.calls import graph_call
 from pliant.interpret.state import Break, vm
 
@@ -108,6 +108,8 @@ def with_tensor(fn: Callable, plain: Callable, a: Any, b: Any) -> Any:
         return NotImplemented
     if t is not a and plain is not operator.truediv or plain not in UFUNCS or plain in COMPARES:
         raise Break("PL0026", f"{fn.__name__} of an array and a tensor", clean=True)
+    if t is not a:  # the array leaves it to `Tensor.__rtruediv__`
+        return compute(fn.__name__, tensor_with_array, (operator.mul, graph_call(ORIGINAL.reciprocal, (t,), {}), a), {})
     return compute(fn.__name__, tensor_with_array, (plain, a, b), {})
 
 
@@ -116,6 +118,7 @@ def tensor_with_array(fn: Callable, a: Any, b: Any) -> Any:
     r = ufuncs.apply(UFUNCS[fn], *[lent(x) if type(x) is TracedTensor else x for x in (a, b)])
     if type(r) not in (TracedArray, TracedScalar) or r.dtype == BOOL:
         raise Unsure("a condition")
+    warn(WRAPPED)
     return fresh(r.tensor)
 
 

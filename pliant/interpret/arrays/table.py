@@ -9,9 +9,10 @@ from typing import Any
 from pliant.errors import PliantError
 from pliant.graph.originals import numpy as np
 from pliant.graph.originals import torch
+from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards.views import VIEWS
-from pliant.interpret import shadows
+from pliant.interpret import output, process_state, shadows
 from pliant.interpret.arrays.dtypes import SCALARS, Unsure
 from pliant.interpret.calls import LOOKASIDES
 from pliant.interpret.state import Break, vm
@@ -25,14 +26,19 @@ ERRORS = S.const(np).apply("lenient_errors")
 
 
 def ready() -> None:
-    """Nothing may come between a function of NumPy and its operators; floating-point errors must raise nothing."""
+    """Nothing may come between a function of NumPy and its operators; floating-point errors and warnings must raise nothing."""
     if torch._C._len_torch_function_stack() or torch._C._is_any_autocast_enabled():
         raise Unsure("a mode of torch is on")
     world = vm.world
     if (ERRORS, "EQ_MATCH", None) not in world.guards:
         if not VIEWS["lenient_errors"](np):
             raise Unsure("floating-point errors raise (np.errstate)")
+        if process_state.some_warning_raises():
+            raise Unsure("NumPy's warnings may raise")
+        process_state.question(process_state.some_warning_raises, (), {}, False)
         world.guard(ERRORS, "EQ_MATCH", True)
+    if output.heard():
+        raise Unsure("NumPy's warnings may be heard")
 
 
 def compute(name: str, impl: Callable[..., Any], args: tuple, kw: dict) -> Any:
@@ -47,16 +53,54 @@ def compute(name: str, impl: Callable[..., Any], args: tuple, kw: dict) -> Any:
         raise Break(CODE, f"{name}: {reason}", clean=True) from e
 
 
+def told_by(run: Callable[[], Any]) -> list[tuple[str, type[Warning]]]:
+    """What NumPy warns of, in its own words."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        run()
+    return [(str(w.message), w.category) for w in told]
+
+
+WRAPPED = told_by(lambda: np.add(torch.zeros(1, device="cpu"), np.zeros(1)))
+"""A ufunc's answer is made a tensor."""
+COPIED = told_by(lambda: np.array(torch.zeros(1, device="cpu")))
+"""An array of its own is asked of a tensor."""
+
+
+def warn(told: list[tuple[str, type[Warning]]]) -> None:
+    """Each call of the program warns so."""
+    for words in told:
+        output.l_warn(words, {})
+
+
 def name_of(fn: Any) -> str:
     name = getattr(fn, "__name__", None) or type(fn).__name__
     module = getattr(fn, "__module__", None) or "numpy"
     return f"{module}.{name}"
 
 
+OF_TENSORS = {np.array, np.asarray, np.asanyarray, np.ascontiguousarray, np.where, np.isclose, np.allclose, np.array_equal, np.sort,
+    np.angle, np.median, np.percentile, np.quantile, np.unique, np.diff, np.atleast_1d, np.atleast_2d, np.expand_dims, np.roll, np.tile,
+    np.interp, np.einsum, np.average, np.linalg.norm}  # fmt: skip
+"""Functions that make an array of a tensor, and go on with that."""
+
+
+def without_tensors(name: str, args: tuple, kw: dict) -> None:
+    """Raises Break for a tensor: most functions ask it for a method (`np.sum`), or make a tensor of their answer (`__array_wrap__`)."""
+    if any([type(v) is TracedTensor for v in (*args, *kw.values())]):
+        raise Break(CODE, f"{name} of a tensor: NumPy asks the tensor's own methods", clean=True)
+
+
 def enter(fn: Any, impl: Callable[..., Any]) -> None:
     name = name_of(fn)
     FUNCTIONS[fn] = impl
-    LOOKASIDES[fn] = lambda args, kw: compute(name, impl, args, kw)
+
+    def call(args: tuple, kw: dict) -> Any:
+        if fn not in OF_TENSORS:
+            without_tensors(name, args, kw)
+        return compute(name, impl, args, kw)
+
+    LOOKASIDES[fn] = call
 
 
 def function(*fns: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -20,7 +20,7 @@ if np is not None:
     from pliant.interpret.arrays.reductions import all_, amax, amin, any_, cumprod, cumsum, none, one_axis, ordered, prod
     from pliant.interpret.arrays.reductions import sum as total
     from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedScalar, whole_array
-    from pliant.interpret.arrays.table import CODE, compute
+    from pliant.interpret.arrays.table import CODE, compute, without_tensors
     from pliant.interpret.arrays.ufuncs import t
     from pliant.interpret.calls import SYMBOLIC, UNTRACED
     from pliant.interpret.gate import name_of
@@ -120,6 +120,7 @@ if np is not None:
     }  # fmt: skip
 
     def ufunc_method(uf: Any, name: str, args: tuple, kw: dict) -> Any:
+        without_tensors(f"np.{uf.__name__}.{name}", args, kw)
         if (uf, name) in SCANS:
             return compute(f"np.{uf.__name__}.{name}", scanned, (SCANS[uf, name], *args), kw)
         if name == "outer" and uf.nin == 2:

@@ -20,7 +20,7 @@ def locate(world: Any, v: Any, source: Any) -> Any:
         return before[0]
     world.guard(source, "TYPE_MATCH", type(v))
     behind = behind_view(v)
-    if type(behind) not in (dict, collections.OrderedDict):
+    if type(behind) not in (dict, collections.OrderedDict) or shadows.keyed_by_objects(behind):
         return world.adopt(v, source)
     d = world.locate(behind, source.apply("behind_view"))
     name, h = METHODS[type(v)], world.by_copy.get(id(d))

@@ -16,6 +16,7 @@ from pliant.graph.traced import TracedTensor, Untraceable, make
 from pliant.lower import liveness
 from pliant.remote import sharding
 from pliant.remote.backend import mesh_of, overlapping, start, tell, travelling
+from pliant.remote.failed import line_here
 from pliant.remote.partition import EAGER, VIEWS, Plan, Refused, partition
 from pliant.remote.placements import OnWorker, RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
@@ -81,7 +82,7 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
             slots = [s if i in known.plan.writes or own else torch.clone(s.detach()) for i, s in enumerate(slots)]
             if overlapping(known.plan, slots):
                 raise Refused(f"{func} writes to memory of which it reads another tensor")
-        outs = start(mesh, known.plan, slots, {}, known.makers, bool(known.plan.answers))
+        outs = start(mesh, known.plan, slots, {}, known.makers, bool(known.plan.answers), line=line_here())
         for t in own:  # they have travelled, and come back as they were written
             t.copy_(next(s for d, s in zip(distinct, slots, strict=True) if d is t).fetched(f"{func} into a tensor of this process"))
     return put_together(known.spec, known.where, outs, distinct)

@@ -15,6 +15,7 @@ import torch
 
 from pliant import events
 from pliant.graph.originals import gradients
+from pliant.interpret.arrays.operands import LENT
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import LOCATED
 from pliant.interpret.world import TENSOR_TYPES
@@ -153,6 +154,7 @@ class Moved(torch.autograd.Function):
 
 
 TENSOR_TYPES.add(RemoteTensor)
+LENT.add(RemoteTensor)
 
 
 def locate(world: Any, v: RemoteTensor, source: Any) -> Any:

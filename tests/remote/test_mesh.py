@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import pickle
 import subprocess
 import sys
 import weakref
@@ -137,6 +138,54 @@ def test_errors_come_back_once_with_the_line(mesh):
     assert torch.equal(total.cpu(), before), "no worker may write half a step"
     assert torch.equal(good.cpu(), table.cpu()[:6] * 2)
     assert torch.equal(f(table, mesh.shard(torch.arange(6)), total).cpu(), good.cpu())
+
+
+def caught_at_a_fetch(table, index, total):
+    total.add_(1)
+    try:
+        return F.embedding(index, table).sum().item()
+    except IndexError:
+        return "caught"
+
+
+RAISING = {
+    "linalg": (torch.linalg.inv, torch.linalg.LinAlgError),
+    "assertion": (lambda x: torch._assert_async(x.sum() > 0), RuntimeError),
+    "class": (lambda x: F.nll_loss(x, torch.tensor([0, 1, 9])), IndexError),
+    "gather": (lambda x: x.gather(0, x.long() + 5), RuntimeError),
+    "division": (lambda x: x.long() // x.long(), RuntimeError),
+    "take": (lambda x: x.take(torch.tensor([99])), IndexError),
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_errors_are_of_the_class_that_one_process_raises(mesh, name):
+    f, kind = RAISING[name]
+    with pytest.raises(kind):
+        f(torch.zeros(3, 3))
+    for there in (f, pliant.compile(f, on=mesh)):
+        lost = there(mesh.shard(torch.zeros(3, 3)))
+        with pytest.raises(kind, match=r"test_mesh.py:\d+ in <lambda>|linalg") as told:
+            mesh.synchronize()
+        assert isinstance(told.value, remote.Failed) and type(pickle.loads(pickle.dumps(told.value))) is type(told.value)
+        mesh.synchronize()
+        if lost is not None:
+            with pytest.raises(kind, match="not computed"):
+                lost.cpu()
+
+
+def test_handlers_around_a_fetch(mesh):
+    """They hear of errors in compiled functions, too, once, and what was written stays."""
+    table, total = mesh.replicate(torch.randn(10, 3)), mesh.replicate(torch.zeros(()))
+    for i, f in enumerate((caught_at_a_fetch, pliant.compile(caught_at_a_fetch, on=mesh))):
+        assert f(table, mesh.shard(torch.tensor([0, 60])), total) == "caught"
+        mesh.synchronize()
+        assert total.item() == i + 1
+    read = pliant.compile(lambda x: x.sum().item(), on=mesh)
+    F.embedding(mesh.shard(torch.tensor([0, 60])), table)
+    with pytest.raises(IndexError):  # of what came before
+        read(table)
+    assert isinstance(read(table), float)
 
 
 def branches(x):

@@ -25,6 +25,8 @@ from pliant.symbolic.scope import Scope
 aten = torch.ops.aten
 ITEM = aten._local_scalar_dense.default
 SAME = (aten.detach.default, aten.alias.default)
+LAZY = {aten._conj.default: aten.conj_physical.default, aten._neg_view.default: aten.neg.default}
+"""Views that say that elements are to be conjugated or negated, and what computes them: no tensor on a worker has such bits."""
 BY_VALUE = object()
 """In place of a plan: the operator runs in this process."""
 MOST = 4096
@@ -47,6 +49,8 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
     if func in SAME:  # another object for the same tensor
         x = args[0]
         return RemoteTensor.make(x.handle, x.placement, x.shape, x.stride(), x.dtype, x.storage_offset())
+    if func in LAZY:
+        return spelled_out(args[0], operator(LAZY[func], args, {}))
     view = VIEWS.get(func._schema.name)
     if view is not None:
         return restride(func, getattr(view, func._overloadname), args)
@@ -67,7 +71,7 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
         for t in flat:
             if not any(t is d for d in distinct):
                 distinct.append(t)
-        known = mesh.plans.get(key, BY_VALUE if unwritable(func, args, kwargs) else None)
+        known = mesh.plans.get(key)
         if known is BY_VALUE:
             return by_value(mesh, func, args, kwargs, distinct)
         slots: list[Any] = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in distinct]
@@ -88,10 +92,10 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
     return put_together(known.spec, known.where, outs, distinct)
 
 
-def unwritable(func: Any, args: tuple, kwargs: dict) -> bool:
-    """Whether a program cannot say what the operator is told (complex numbers), which gives tensors with memory of their own."""
-    told = [*args, *kwargs.values()]
-    return any(type(v) is complex for v in told) and all(a.alias_info is None for a in (*func._schema.arguments, *func._schema.returns))
+def spelled_out(x: RemoteTensor, found: RemoteTensor) -> RemoteTensor:
+    """What should be a view of `x`, and is a copy: while it lives, `x` is not written."""
+    found.handle.becomes_copy_of(x.handle)
+    return found
 
 
 def restride(func: Any, view: Any, args: tuple) -> RemoteTensor:

@@ -34,6 +34,11 @@ class Handle:
         if copy:
             mesh.copied[self.memory] += 1
 
+    def becomes_copy_of(self, other: Handle) -> None:
+        """Its tensor, whose memory nobody else has, should be a view of that of `other`."""
+        self.memory, self.copy = other.memory, True
+        self.mesh.copied[self.memory] += 1
+
     def __del__(self) -> None:
         if self.copy:
             self.mesh.copied[self.memory] -= 1

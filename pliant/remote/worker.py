@@ -276,7 +276,7 @@ class Worker:
             raise
         n = len(outputs)
         for h, t in zip(outputs, outs[:n], strict=True):
-            self.tensors[h] = t
+            self.tensors[h] = c.spelled_out(t)
         if wanted:
             answers.append(outs[n:])
 

@@ -180,11 +180,12 @@ def seed() -> int:
 
 def start(
     mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any], makers: list[Any], wanted: bool, bound: tuple[str, ...] = (),
-    line: Any = None,
+    line: Any = None, spoils: tuple[int, ...] = (),
 ) -> tuple:  # fmt: skip
     """Issue the call of a plan; its results, which are on their way, and its numbers, for which this waits.
 
     `bound`: the names of the numbers, of which sizes of results may be made. `line`: of the user's, where the program does not tell it.
+    `spoils`: handles of what there was before, and has no value if this fails.
     """
     if plan.name not in mesh.sent:
         mesh.sent[plan.name] = ["load", plan.name, plan.text, [e.name for e in plan.numbers], plan.cuts]
@@ -213,7 +214,7 @@ def start(
     else:
         mesh.tell()
         command = ["call", plan.name, reads, makes, numbers, seed() if plan.random else None, plan.rank, wanted]
-        seq = mesh.issue(command, reads, makes, line)
+        seq = mesh.issue(command, reads, [*makes, *spoils], line)
         mesh.counts["calls"] += 1
         mesh.counts["collectives"] += plan.collectives
     answers: list[Any] = []

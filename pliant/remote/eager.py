@@ -24,6 +24,7 @@ from pliant.symbolic.scope import Scope
 
 aten = torch.ops.aten
 ITEM = aten._local_scalar_dense.default
+CHECK = aten._linalg_check_errors.default
 SAME = (aten.detach.default, aten.alias.default)
 LAZY = {aten._conj.default: aten.conj_physical.default, aten._neg_view.default: aten.neg.default}
 """Views that say that elements are to be conjugated or negated, and what computes them: no tensor on a worker has such bits."""
@@ -86,7 +87,10 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
             slots = [s if i in known.plan.writes or own else torch.clone(s.detach()) for i, s in enumerate(slots)]
             if overlapping(known.plan, slots):
                 raise Refused(f"{func} writes to memory of which it reads another tensor")
-        outs = start(mesh, known.plan, slots, {}, known.makers, bool(known.plan.answers), line=line_here())
+        spoils = slots[0].handle.beside if func is CHECK else ()
+        outs = start(mesh, known.plan, slots, {}, known.makers, bool(known.plan.answers), line=line_here(), spoils=spoils)
+        if outs and func._schema.name.endswith("_ex"):
+            outs[-1].handle.beside = tuple([t.handle.id for t in outs[:-1]])
         for t in own:  # they have travelled, and come back as they were written
             t.copy_(next(s for d, s in zip(distinct, slots, strict=True) if d is t).fetched(f"{func} into a tensor of this process"))
     return put_together(known.spec, known.where, outs, distinct)

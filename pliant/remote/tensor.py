@@ -25,10 +25,11 @@ from pliant.remote.placements import OnWorker, Placement, RemoteError, each
 class Handle:
     """What the controller holds of a tensor on the workers; they drop theirs when nobody holds it any more."""
 
-    __slots__ = ("copy", "id", "memory", "mesh", "__weakref__")
+    __slots__ = ("beside", "copy", "id", "memory", "mesh", "__weakref__")
+    beside: tuple[int, ...]  # of what says whether an operator has succeeded: the handles of its other results
 
     def __init__(self, mesh: Any, id_: int, memory: int | None = None, copy: bool = False) -> None:
-        self.mesh, self.id, self.copy = mesh, id_, copy  # a copy that should be a view of `memory`
+        self.mesh, self.id, self.copy, self.beside = mesh, id_, copy, ()  # a copy that should be a view of `memory`
         self.memory = id_ if memory is None else memory  # the same for tensors that may share memory
         mesh.live[id_] = None
         if copy:
@@ -91,7 +92,9 @@ class RemoteTensor(torch.Tensor):
         """The same tensor on one worker; gradients go back to where it was."""
         return Moved.apply(self, rank) if self.requires_grad and torch.is_grad_enabled() else self.mesh.moved(self, OnWorker(rank))
 
-    def numpy(self, **_: Any) -> Any:
+    def numpy(self, *, force: bool = False) -> Any:
+        if self.requires_grad and torch.is_grad_enabled() and not force:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         return self.fetched("numpy()").numpy()
 
     def __array__(self, dtype: Any = None, **_: Any) -> Any:

@@ -513,7 +513,32 @@ BEGINNERS = {
     "an array": lambda x: torch.as_tensor((x + 1).detach().numpy().sum()),
     "a complex number": lambda x: torch.complex(x.float(), x.float()) * 2j,
     "one number rolled": lambda x: x.sum().roll(1, 0),
+    "an array of an input": lambda x: torch.as_tensor(x.numpy() * 2),
+    "numbers": lambda x: torch.tensor(x[0].tolist() + x.to(torch.complex128)[1].tolist()),
+    "positions": lambda x: (x > 0).nonzero(),
+    "a conjugate": lambda x: (lambda z: (z == z.conj(), z @ z.mH, z.conj().imag * 2, z.conj()))(torch.complex(x, x.flip(0))),
+    "complex numbers": lambda x: torch.complex(x, x).mul_(1j) + complex(1, -0.0),
+    "a negative view": lambda x: (torch._neg_view(x).sum(0), torch._neg_view(x)),
 }
+
+
+def test_complex128_travels(mesh):
+    z, w = torch.randn(7, 4, dtype=torch.complex128), torch.randn(4, 2, dtype=torch.complex128)
+    here = z.clone().requires_grad_(), w.clone().requires_grad_()
+    out = (here[0] @ here[1].conj()).exp()
+    out.abs().square().sum().backward()
+
+    def step(z, w):
+        out = (z @ w.conj()).exp()
+        out.abs().square().sum().backward()
+        return out
+
+    for f in (step, pliant.compile(step, on=mesh)):
+        for put in (mesh.replicate, mesh.shard, mesh[1].put):
+            there = put(z).requires_grad_(), (mesh[1].put if put == mesh[1].put else mesh.replicate)(w.clone().requires_grad_())
+            assert there[1].requires_grad and torch.allclose(f(*there).cpu(), out)
+            assert all(torch.allclose(a.grad, b.grad.cpu()) for a, b in zip(here, there, strict=True))
+    assert torch.equal(mesh.shard(z.conj()).to_worker(2).cpu(), z.conj())
 
 
 @pytest.mark.parametrize("name", BEGINNERS)

@@ -191,7 +191,7 @@ def agree(scope: Any, a: Any, b: Any, names: dict[str, str], op: Op) -> None:
     if a.dtype is not b.dtype or a.device != b.device or len(a.sizes) != len(b.sizes):
         raise Wrong(f"{op.target} gives {a}, not {b}")
     if (a.is_conj(), a.is_neg()) != (b.is_conj(), b.is_neg()):
-        raise Wrong(f"{op.target} gives a tensor whose elements are {'' if is_lazy(a) else 'not '}those of its memory conjugated or negated")
+        raise Wrong(f"{op.target} gives a tensor that is {'' if is_lazy(a) else 'not '}its memory conjugated or negated")
     if not all(number(scope, x, y, names) for x, y in zip(a.sizes, b.sizes)):
         raise Wrong(f"{op.target} gives {a}, not {b}")
     loose = [not number(scope, x, y, names) and not is_one(scope, s) for x, y, s in zip(a.strides, b.strides, b.sizes)]

@@ -24,7 +24,7 @@ from pliant.lower.leaves import shown
 from pliant.lower.program import ExternalCall, Program
 from pliant.remote import indexing_rules, list_rules, mesh_rules, norm_rules, product_rules, reduction_rules, sharding, view_rules
 from pliant.remote.partition import Plan, Refused, order_of, partition, restrided
-from pliant.remote.placements import RemoteError, Replicate
+from pliant.remote.placements import Placement, RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
 
 _serial = itertools.count()
@@ -167,10 +167,10 @@ def mesh_of(tensors: list[Any]) -> Any:
     return None
 
 
-def travelling(mesh: Any, t: torch.Tensor) -> RemoteTensor:
+def travelling(mesh: Any, t: torch.Tensor, to: Placement | None = None) -> RemoteTensor:
     """A tensor of this process on its way with a call."""
     events.count("tensors_sent")
-    return mesh.put(t.detach(), Replicate())
+    return mesh.put(t.detach(), to or Replicate())
 
 
 def seed() -> int:

@@ -21,9 +21,13 @@ from typing import Any, Protocol
 
 import torch
 
+from pliant.export.text import SPACES
 from pliant.remote.placements import RemoteError, chunk
 
 SPACE = "pliant_remote"
+RECURRENT = ("lstm", "lstm_backward", "onednn_lstm", "packed_rows", "recurrent_backward", "unpacked_rows")
+PROGRAM_SPACES = SPACES | {SPACE, *[f"pliant.{name}.default" for name in RECURRENT]}
+"""Whose operators the program of a worker may name. Those of recurrent layers look at what they are given."""
 
 
 class Cancelled(RemoteError):

@@ -18,7 +18,7 @@ from pliant.remote import sharding
 from pliant.remote.backend import mesh_of, overlapping, start, tell, travelling
 from pliant.remote.failed import line_here
 from pliant.remote.partition import EAGER, VIEWS, Plan, Refused, partition
-from pliant.remote.placements import OnWorker, RemoteError, Replicate
+from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
 from pliant.symbolic.scope import Scope
 
@@ -48,13 +48,12 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
     if func is ITEM:
         return args[0].fetched("item()").item()
     if func in SAME:  # another object for the same tensor
-        x = args[0]
-        return RemoteTensor.make(x.handle, x.placement, x.shape, x.stride(), x.dtype, x.storage_offset())
+        return args[0].another()
     if func in LAZY:
         return spelled_out(args[0], operator(LAZY[func], args, {}))
-    view = VIEWS.get(func._schema.name)
+    view = VIEWS.get(func)
     if view is not None:
-        return restride(func, getattr(view, func._overloadname), args)
+        return restride(func, view, args)
     if func._schema.name in liveness.METADATA_WRITERS:
         raise Refused(f"{func} changes the layout of a remote tensor in place")
     flat: list[Any] = []
@@ -75,7 +74,7 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
         known = mesh.plans.get(key)
         if known is BY_VALUE:
             return by_value(mesh, func, args, kwargs, distinct)
-        slots: list[Any] = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in distinct]
+        slots: list[Any] = [t if type(t) is RemoteTensor else travelling(mesh, t, alone(distinct)) for t in distinct]
         if known is None:
             if len(mesh.plans) >= MOST:
                 mesh.plans.clear()
@@ -123,10 +122,15 @@ def by_value(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any
 
     To the worker that has all operands, or to every one.
     """
-    places = {t.placement for t in distinct if type(t) is RemoteTensor}
-    back = places.pop() if len(places) == 1 and isinstance(next(iter(places)), OnWorker) else Replicate()
+    back = alone(distinct)
     made = here(func, args, kwargs, "depends on values")
     return mapped(made, lambda x: mesh.put(x, back) if isinstance(x, torch.Tensor) else x)
+
+
+def alone(operands: list[Any]) -> Placement:
+    """The worker that has all the remote ones; or every one."""
+    places = {t.placement for t in operands if type(t) is RemoteTensor}
+    return places.pop() if len(places) == 1 and isinstance(next(iter(places)), OnWorker) else Replicate()
 
 
 def mapped(x: Any, fn: Any) -> Any:

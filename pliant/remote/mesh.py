@@ -248,6 +248,17 @@ class Mesh:
     def module(self, module: torch.nn.Module, of: Any) -> torch.nn.Module:
         """Its parameters and buffers stay the objects that they are, for what else holds them (another module, an optimizer)."""
         done: dict[int, torch.Tensor] = {}
+        recurrent = [m for m in module.modules() if isinstance(m, torch.nn.RNNBase) and hasattr(m, "_flat_weight_refs")]
+        for m in recurrent:
+            m._flat_weight_refs = []  # weak references of its own to the objects, which stay
+        try:
+            self.become_remote(module, of, done)
+        finally:
+            for m in recurrent:
+                m._flat_weight_refs = [None if w is None else weakref.ref(w) for w in m._flat_weights]
+        return module
+
+    def become_remote(self, module: torch.nn.Module, of: Any, done: dict[int, torch.Tensor]) -> None:
         for prefix, m in module.named_modules():
             for table in (m._parameters, m._buffers):
                 for name, t in table.items():
@@ -255,7 +266,6 @@ class Mesh:
                         done[id(t)] = t
                         path = f"{prefix}.{name}" if prefix else name
                         become(t, self.placed(t, of(path)), self, path)
-        return module
 
     def synchronize(self) -> None:
         """Wait until the workers have done everything. Raises what failed, if nobody was told yet."""

@@ -35,7 +35,7 @@ import torch
 from pliant.export import settle
 from pliant.export.program import MUTATION, USER, Input, Output, Program, Relation
 from pliant.export.rewrite import SETTLED, Rewriter
-from pliant.export.text import SPACES, UNREADABLE, FormatError, Reader, one_text
+from pliant.export.text import UNREADABLE, FormatError, Reader, one_text
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.dispatch import is_dense
 from pliant.graph.layout import contiguous_strides
@@ -76,8 +76,8 @@ def argument(op: Op, name: str, default: Any = None) -> Any:
 
 
 def draws(op: Op) -> bool:
-    """Whether it takes random numbers. Attention without dropout takes none, although its schema does not say so."""
-    return argument(op, "dropout_p") != 0.0 and liveness.draws(op.target)
+    """Whether it takes random numbers. Attention and recurrent layers without dropout take none, although their schemas do not say so."""
+    return all(argument(op, name) != 0.0 for name in ("dropout_p", "dropout")) and liveness.draws(op.target)
 
 
 class Refused(RemoteError):
@@ -583,7 +583,7 @@ def restrided(ops: list[Op], inputs: list[TracedTensor]) -> list[Op]:
     out = list(ops)
     for i in reversed(range(len(out))):
         op = out[i]
-        view = VIEWS.get(op.target._schema.name)
+        view = VIEWS.get(op.target)
         if view is None or op.before is None or op.outs[0].vid in given:
             continue
         x = op.outs[0]
@@ -592,27 +592,28 @@ def restrided(ops: list[Op], inputs: list[TracedTensor]) -> list[Op]:
             old = make(x.trace, sizes, strides, x.dtype, offset, x.storage_id, x.device, is_dense(sizes, strides))
         for j in range(i):
             out[j] = renamed(out[j], x, old)
-        target = getattr(view, op.target._overloadname)
-        out[i] = replace(op, target=target, args=(old, *op.args[1:]), outs=[x], before=None)
+        out[i] = replace(op, target=view, args=(old, *op.args[1:]), outs=[x], before=None)
     return out
 
 
-VIEWS = {f"aten::{name}_": getattr(aten, name) for name in ("squeeze", "unsqueeze", "t", "transpose")}
+VIEWS = {
+    aten.squeeze_.default: aten.squeeze.default, aten.squeeze_.dim: aten.squeeze.dim, aten.squeeze_.dims: aten.squeeze.dims,
+    aten.unsqueeze_.default: aten.unsqueeze.default, aten.t_.default: aten.t.default, aten.transpose_.default: aten.transpose.int,
+}  # fmt: skip
 """Operators that restride a tensor object -> the views that give another object."""
 
 
 def settled(p: Program) -> str:
     """The text of a program that a reader takes, who knows less of sizes than was known here (`export/settle.py`)."""
     text = one_text(p)
-    spaces = SPACES | {c.SPACE}
     try:
-        Reader(spaces).program(text)
+        Reader(c.PROGRAM_SPACES).program(text)
         return text
     except FormatError:
         pass
     try:
         text = one_text(settle.anew(p, text))
-        Reader(spaces).program(text)
+        Reader(c.PROGRAM_SPACES).program(text)
         return text
     except UNREADABLE as e:
         raise Refused(f"the program of a worker cannot be written down: {e}") from e

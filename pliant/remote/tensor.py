@@ -19,6 +19,7 @@ from pliant.interpret.arrays.operands import LENT
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import LOCATED
 from pliant.interpret.world import TENSOR_TYPES
+from pliant.jit.support import ELSEWHERE
 from pliant.remote.placements import OnWorker, Placement, RemoteError, each
 
 
@@ -61,6 +62,10 @@ class RemoteTensor(torch.Tensor):
         x = torch.Tensor._make_wrapper_subclass(RemoteTensor, sizes, strides=strides, storage_offset=offset, dtype=dtype)
         x.handle, x.placement = handle, placement
         return x
+
+    def another(self) -> RemoteTensor:
+        """Another object for the same tensor."""
+        return RemoteTensor.make(self.handle, self.placement, self.shape, self.stride(), self.dtype, self.storage_offset())
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:  # type: ignore[override]
@@ -163,6 +168,7 @@ class Moved(torch.autograd.Function):
 
 TENSOR_TYPES.add(RemoteTensor)
 LENT.add(RemoteTensor)
+ELSEWHERE[RemoteTensor] = RemoteTensor.another
 
 
 def locate(world: Any, v: RemoteTensor, source: Any) -> Any:

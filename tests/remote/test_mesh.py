@@ -518,8 +518,36 @@ BEGINNERS = {
     "positions": lambda x: (x > 0).nonzero(),
     "a conjugate": lambda x: (lambda z: (z == z.conj(), z @ z.mH, z.conj().imag * 2, z.conj()))(torch.complex(x, x.flip(0))),
     "complex numbers": lambda x: torch.complex(x, x).mul_(1j) + complex(1, -0.0),
+    "turned in place": lambda x: x.clone().transpose_(0, 1) + x.clone().swapaxes_(0, 1),
     "a negative view": lambda x: (torch._neg_view(x).sum(0), torch._neg_view(x)),
 }
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_are_put_in_place(mesh, kind):
+    """They hold weak references to their weights, and are trained by operators of our own."""
+    torch.manual_seed(0)
+    net = kind(4, 5, num_layers=2, batch_first=True)
+    twin, x = mesh.replicate(copy.deepcopy(net)), torch.randn(5, 3, 4)
+    assert [w() for w in twin._flat_weight_refs] == list(twin.parameters()) == twin._flat_weights
+    net(x)[0].square().sum().backward()
+
+    def step(x):
+        out = twin(x)[0]
+        out.square().sum().backward()
+        return out
+
+    assert torch.allclose(pliant.compile(step, on=mesh)(mesh.shard(x)).cpu(), net(x)[0], atol=1e-6)
+    for p, q in zip(net.parameters(), twin.parameters(), strict=True):
+        assert torch.allclose(p.grad, q.grad.cpu(), atol=1e-5)
+
+
+def test_results_of_inference_mode(mesh):
+    net = torch.nn.Linear(4, 3)
+    x, twin = torch.randn(5, 4), mesh.replicate(copy.deepcopy(net))
+    y = pliant.compile(torch.inference_mode()(lambda x: twin(x).softmax(-1)), on=mesh)(mesh.shard(x))
+    assert type(y) is remote.RemoteTensor and y.is_inference() and y.placement == remote.Shard(0)
+    assert torch.allclose((y + 1).cpu(), net(x).softmax(-1) + 1)
 
 
 def test_complex128_travels(mesh):

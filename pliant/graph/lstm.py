@@ -102,7 +102,7 @@ def fits(x: torch.Tensor, hx: list, params: list, biases: bool, both: bool) -> b
 def fits_back(x: torch.Tensor, hx: list, out: torch.Tensor, kept: torch.Tensor, grad_out: torch.Tensor | None, grad_last: list) -> bool:
     """Whether results, what was kept, and gradients are those of such a layer."""
     ways, _, width = hx[0].shape
-    sizes = [(out, (*x.shape[:-1], width * ways)), (kept, (x.shape[:-1].numel() * width * ways * (GATES + 1),))]
+    sizes: list[tuple] = [(out, (*x.shape[:-1], width * ways)), (kept, (x.shape[:-1].numel() * width * ways * (GATES + 1),))]
     sizes += [(grad_out, sizes[0][1]), *zip(grad_last, [h.shape for h in hx], strict=True)]
     return all([t is None or t.shape == n and t.dtype is torch.float32 for t, n in sizes]) and kept.is_contiguous()
 

@@ -58,7 +58,7 @@ class RemoteTensor(torch.Tensor):
     operator: Any = None
 
     @staticmethod
-    def make(handle: Handle, placement: Placement, sizes: Any, strides: Any, dtype: torch.dtype, offset: int = 0) -> RemoteTensor:
+    def make(handle: Handle, placement: Placement, sizes: Any, strides: Any, dtype: torch.dtype, offset: Any = 0) -> RemoteTensor:
         x = torch.Tensor._make_wrapper_subclass(RemoteTensor, sizes, strides=strides, storage_offset=offset, dtype=dtype)
         x.handle, x.placement = handle, placement
         return x

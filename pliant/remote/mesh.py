@@ -26,7 +26,7 @@ from pliant.remote.deployed import Deployed
 from pliant.remote.failed import Failed, Line, Why, failed
 from pliant.remote.placements import OnWorker, Placement, Placements, RemoteError, Replicate, Shard, cuts_of, each, pieces, together
 from pliant.remote.serve import Server
-from pliant.remote.tensor import Handle, RemoteTensor
+from pliant.remote.tensor import Handle, Moved, RemoteTensor, Sent
 from pliant.remote.transport import Dead
 
 MANY = 256
@@ -153,8 +153,13 @@ class Mesh:
     def __enter__(self) -> Mesh:
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        """What was issued is done before the workers end, and what failed is told."""
+        try:
+            if kind is None and not self.closed:
+                self.synchronize()
+        finally:
+            self.close()
 
     def rank(self, at: tuple[int, ...]) -> int:
         """The number of the worker at these coordinates."""
@@ -231,7 +236,8 @@ class Mesh:
         if isinstance(value, torch.nn.Module):
             return self.module(value, lambda name: placement)
         if isinstance(value, RemoteTensor):
-            return self.moved(value, placement)
+            history = value.requires_grad and torch.is_grad_enabled()
+            return Moved.apply(value, self, placement) if history else self.moved(value, placement)
         if isinstance(value, Program):
             return Deployed(value, lambda name, t: self.placed(t.detach(), placement))
         if not isinstance(value, torch.Tensor):
@@ -240,6 +246,8 @@ class Mesh:
             raise RemoteError(f"a {value.layout} tensor of {value.dtype} cannot be put on a mesh")
         if value.device.type != "cpu":
             raise RemoteError(f"a tensor on {value.device} cannot be put on a mesh, whose workers compute on processors")
+        if value.grad_fn is not None and torch.is_grad_enabled():  # (a leaf is a leaf there)
+            return Sent.apply(value, self, placement)
         x = self.put(value.detach(), placement)
         if isinstance(value, torch.nn.Parameter):
             return torch.nn.Parameter(x, value.requires_grad)
@@ -252,7 +260,8 @@ class Mesh:
         for m in recurrent:
             m._flat_weight_refs = []  # weak references of its own to the objects, which stay
         try:
-            self.become_remote(module, of, done)
+            with torch.no_grad():
+                self.become_remote(module, of, done)
         finally:
             for m in recurrent:
                 m._flat_weight_refs = [None if w is None else weakref.ref(w) for w in m._flat_weights]

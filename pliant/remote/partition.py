@@ -522,7 +522,7 @@ class Partitioner(Rewriter):
         if any(x is i.value for i in self.inputs):
             return x, outer
         if self.gaps == COPIED and x.storage_id in {self.inputs[i].value.storage_id for i in self.with_gaps}:
-            return self.emit(aten.clone.default, x, memory_format=torch.contiguous_format), outer
+            return self.expanded(self.emit(aten.clone.default, x, memory_format=torch.contiguous_format), t), outer
         if t.dense and not x.dense and x.storage_id not in {i.value.storage_id for i in self.inputs}:
             x = self.emit(aten.clone.default, x, memory_format=torch.contiguous_format)
         elif not t.dense:
@@ -535,6 +535,18 @@ class Partitioner(Rewriter):
                 y = self.emit(aten.clone.default, y, memory_format=torch.contiguous_format)
                 x = self.emit(aten.permute.default, y, [order.index(i) for i in range(len(order))])
         return x, outer
+
+    def expanded(self, x: TracedTensor, t: TracedTensor) -> TracedTensor:
+        """What lies once in memory for a whole dim does so here, too: programs that view it go by that."""
+        place = self.places[t.vid]
+        own = lambda d: type(place) is Shard and place.dim == d
+        dims = [d for d, (n, s) in enumerate(zip(t.sizes, t.strides, strict=True)) if s == 0 and type(n) is int and n > 1 and not own(d)]
+        if all(type(x.strides[d]) is int and x.strides[d] == 0 for d in dims):
+            return x
+        sizes = list(x.sizes)
+        for d in dims:
+            x = self.emit(aten.narrow.default, x, d, 0, 1)
+        return self.emit(aten.expand.default, x, sizes)
 
     def program(self, outputs: list[Any], name: str, asserts: list[Any]) -> tuple[Program, list[Placement], int]:
         """The program of a worker, its outputs: tensors first, then numbers."""

@@ -88,14 +88,14 @@ class RemoteTensor(torch.Tensor):
         return self.mesh.fetch(self)
 
     def cpu(self, *_: Any, **__: Any) -> torch.Tensor:  # type: ignore[override]
-        """Its value, as a tensor of this process."""
-        return self.fetched("cpu()")
+        """Its value, as a tensor of this process; gradients go back to the workers."""
+        return Fetched.apply(self) if self.requires_grad and torch.is_grad_enabled() else self.fetched("cpu()")
 
     full_tensor = cpu
 
     def to_worker(self, rank: int) -> RemoteTensor:
         """The same tensor on one worker; gradients go back to where it was."""
-        return Moved.apply(self, rank) if self.requires_grad and torch.is_grad_enabled() else self.mesh.moved(self, OnWorker(rank))
+        return self.mesh.placed(self, OnWorker(rank))
 
     def numpy(self, *, force: bool = False) -> Any:
         if self.requires_grad and torch.is_grad_enabled() and not force:
@@ -154,16 +154,42 @@ class RemoteTensor(torch.Tensor):
 
 
 class Moved(torch.autograd.Function):
-    """A tensor on another worker; its gradient goes back."""
+    """A tensor placed otherwise, on another mesh perhaps; its gradient goes back."""
 
     @staticmethod
-    def forward(ctx: Any, x: RemoteTensor, rank: int) -> RemoteTensor:
-        ctx.back = x.placement
-        return x.mesh.moved(x, OnWorker(rank))
+    def forward(ctx: Any, x: RemoteTensor, mesh: Any, placement: Placement) -> RemoteTensor:
+        ctx.mesh, ctx.placement = x.mesh, x.placement
+        found = mesh.moved(x, placement)
+        return found.another() if found is x else found
 
     @staticmethod
     def backward(ctx: Any, grad: RemoteTensor) -> Any:
-        return grad.mesh.moved(grad, ctx.back), None
+        return ctx.mesh.placed(grad, ctx.placement), None, None
+
+
+class Sent(torch.autograd.Function):
+    """A tensor of this process on the workers; its gradient comes back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, mesh: Any, placement: Placement) -> RemoteTensor:
+        return mesh.put(x.detach(), placement)
+
+    @staticmethod
+    def backward(ctx: Any, grad: RemoteTensor) -> Any:
+        return grad.cpu(), None, None
+
+
+class Fetched(torch.autograd.Function):
+    """The value of a remote tensor; its gradient goes back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: RemoteTensor) -> torch.Tensor:
+        ctx.mesh, ctx.placement = x.mesh, x.placement
+        return x.fetched("cpu()")
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return ctx.mesh.placed(grad, ctx.placement)
 
 
 TENSOR_TYPES.add(RemoteTensor)

@@ -140,6 +140,16 @@ def test_errors_come_back_once_with_the_line(mesh):
     assert torch.equal(f(table, mesh.shard(torch.arange(6)), total).cpu(), good.cpu())
 
 
+def test_the_end_of_a_with_tells_what_failed():
+    with pytest.raises(IndexError), remote.mesh(2, transport="threads", timeout=30) as mesh:
+        F.embedding(mesh.shard(torch.tensor([0, 60])), mesh.replicate(torch.randn(10, 3)))
+    with remote.mesh(2, transport="threads", timeout=30) as mesh:
+        x = mesh.shard(torch.ones(3)) + 1
+    for use in (x.cpu, lambda: x + 1, lambda: repr(x), lambda: mesh.shard(torch.ones(3)), lambda: pliant.compile(F.relu, on=mesh)(x)):
+        with pytest.raises(remote.RemoteError, match="closed"):
+            use()
+
+
 def caught_at_a_fetch(table, index, total):
     total.add_(1)
     try:
@@ -519,6 +529,7 @@ BEGINNERS = {
     "a conjugate": lambda x: (lambda z: (z == z.conj(), z @ z.mH, z.conj().imag * 2, z.conj()))(torch.complex(x, x.flip(0))),
     "complex numbers": lambda x: torch.complex(x, x).mul_(1j) + complex(1, -0.0),
     "turned in place": lambda x: x.clone().transpose_(0, 1) + x.clone().swapaxes_(0, 1),
+    "one row for many": lambda x: x.unsqueeze(0).expand(2, *x.shape).unflatten(-1, (1, x.shape[-1])).unsqueeze(0).squeeze(0),
     "a negative view": lambda x: (torch._neg_view(x).sum(0), torch._neg_view(x)),
 }
 

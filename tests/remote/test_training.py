@@ -103,6 +103,40 @@ def test_optimizers_schedules_and_clipping(kind):
                 assert torch.allclose(a, b, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("how", ["cut otherwise", "worker to worker", "two meshes", "fetched", "sent", "within a step"])
+def test_gradients_go_back_where_tensors_are_moved(how):
+    torch.manual_seed(0)
+    first, second = torch.nn.Linear(4, 5).double(), torch.nn.Linear(5, 3).double()
+    twins, x = (copy.deepcopy(first), copy.deepcopy(second)), torch.randn(6, 4).double()
+    want = second(first(x).tanh()).square().sum()
+    want.backward()
+    with remote.mesh(2, transport="threads", timeout=60) as a, remote.mesh(3, transport="threads", timeout=60) as b:
+        there = b if how == "two meshes" else a
+        if how == "worker to worker":
+            for worker, m in zip(a, twins, strict=True):
+                worker.put(m)
+        else:
+            if how != "sent":
+                a.replicate(twins[0])
+            if how != "fetched":
+                there.replicate(twins[1])
+
+        def moved(h):
+            if how == "fetched":
+                return h.cpu()
+            return a[1].put(h) if how == "worker to worker" else there.shard(h, 1 if how == "cut otherwise" else 0)
+
+        def step(x):
+            return twins[1](moved(twins[0](x).tanh())).square().sum()
+
+        step = pliant.compile(step, on=a) if how == "within a step" else step
+        loss = step(x if how == "sent" else a[0].put(x) if how == "worker to worker" else a.shard(x))
+        loss.backward()
+        assert torch.allclose(loss.detach().cpu(), want)
+        for p, q in zip((*first.parameters(), *second.parameters()), (*twins[0].parameters(), *twins[1].parameters()), strict=True):
+            assert torch.allclose(p.grad, q.grad.cpu())
+
+
 @pytest.mark.parametrize("stages, micro_batches", [(1, 3), (2, 1), (2, 4), (4, 8), (4, 2), (5, 5)])
 def test_the_order_is_1f1b(stages, micro_batches):
     order = issue_order(stages, micro_batches)

@@ -178,6 +178,7 @@ class Partitioner(Rewriter):
         self.constants: list[torch.Tensor] = []
         self.gathered: list[str] = []
         self.random = False
+        self.makers: dict[int, int] = {}  # storage ids of what operations of the graph have made, and these by number
         self.site: Any = None
         self.token: TracedTensor | None = None
         self.before_write: int | None = None  # how many operations there were before the first write to memory from before
@@ -411,7 +412,11 @@ class Partitioner(Rewriter):
             for t in liveness.op_inputs(op):
                 self.last_use[t.vid] = i
         self.last_use |= dict.fromkeys(self.wanted, len(steps))
+        known = set(self.outside) | {t.storage_id for t in liveness.tensors_of([op.args for op in steps]) if t.constant is not None}
         for self.index, op in enumerate(steps):
+            for t in liveness.op_outputs(op):
+                if t.storage_id not in known:
+                    self.makers.setdefault(t.storage_id, self.index)
             if op.target in FLOWS or op.target in WAYS:
                 raise Refused(f"{op.target} on a mesh: a branch or loop on data within the graph")
             if op.target._schema.name in liveness.METADATA_WRITERS:
@@ -447,6 +452,9 @@ class Partitioner(Rewriter):
     def writes(self, t: TracedTensor) -> None:
         """An operation is about to write to this tensor's memory."""
         if t.storage_id in self.separated:
+            maker = self.makers.get(t.storage_id)
+            if maker is not None and maker not in self.gather:  # made whole, views of it are none of copies
+                raise OfPieces(maker)
             raise Refused(f"{self.where()} writes to memory of which a view lies on other workers")
         self.place(t)
         if t.storage_id in self.outside:
@@ -679,7 +687,8 @@ class OfStrides(Refused):
 
 
 class OfPieces(Exception):
-    """Operation `index` was recorded in a way that holds for the pieces of some workers only."""
+    """Operation `index` must run on whole tensors: it was recorded in a way that holds for the pieces of some workers only, or what it
+    makes is written through views along the dim that is cut."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)

@@ -25,7 +25,6 @@ import statistics
 import subprocess
 import sys
 import time
-import types
 from typing import Any
 
 import torch
@@ -305,7 +304,7 @@ def main() -> None:
     parser.add_argument("--transport", default="ray")
     o = parser.parse_args()
     if o.aten:
-        run.native = types.SimpleNamespace(lower=pipeline.call_aten)  # type: ignore[assignment]
+        run.Runner.lower = staticmethod(pipeline.call_aten)  # type: ignore[assignment]
     if o.fuzz:
         print(remote_fuzz.fuzz(o.fuzz, o.seed, tuple(o.shape or [o.workers]), o.seconds))
     if o.programs is not None:

@@ -84,7 +84,7 @@ class There(Here):
 
     def raised(self, e: Exception) -> None:
         super().raised(e)
-        if type(e) is not remote.Failed:
+        if not isinstance(e, remote.Failed):
             with contextlib.suppress(remote.Failed):
                 self.sync()
 

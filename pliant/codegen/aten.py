@@ -339,7 +339,8 @@ class Writer:
             if effects_from == NEVER or self.bumped:
                 at_once = not is_kernel(op.target) and not op_info(op.target).custom  # as ATen, which counts a write when it is done
                 if effects_from == NEVER and cannot_repeat(op, memory):
-                    effects_from = stop if at_once and not leaves_a_part(self.ops, n) else start
+                    whole = type(op.target) is ExternalCall or (at_once and not leaves_a_part(self.ops, n))  # what it raises tells more
+                    effects_from = stop if whole else start
                 heard = [t for t in written_by(op) if t.storage_id in self.bumped and not op.unheard]
                 writes += [(stop if at_once else start, self.bumped[t.storage_id]) for t in heard]
         for i, line in enumerate(text, 1):

@@ -43,6 +43,8 @@ def draws(op: Any) -> bool:
 
 def written_by(op: Any) -> list[TracedTensor]:
     """What a step of a printed program writes to."""
+    if type(op.target) is ExternalCall:
+        return op.target.writes
     if is_kernel(op.target):
         return list(op.outs)
     return [] if op.target in OWN else liveness.written(op)

@@ -115,18 +115,26 @@ def where(e: BaseException) -> tuple[Place | None, bool, TracebackType | None]:
 
 def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> tuple[int, tuple] | None:
     """`e` came out of a graph, and is about to be raised again. `again(e, handled)` leaves if the frame can run anew; else it stays.
+    Calls to others (`ExternalCall`) say in what they raise whether they have `begun` to write; if it is of an earlier call, which nobody
+    was told of, the frame raises it anew where it comes to one, once it is `pending` again.
 
     Returns the mark whose effects are to be done before that, if there is one."""
     if isinstance(e, STOPS):
         return None
     place, clean, below = where(e)
+    clean = clean and not getattr(e, "begun", False)
     kept = kept_in(e.__traceback__)
     first = e.__context__
     if first is not None and first.__traceback__ is not None and first.__traceback__.tb_frame.f_code.co_filename in PLACES:
         e.__context__ = first.__context__  # native code had failed, and was asked in which check (`first_check.py`)
     if clean:
+        pending = getattr(e, "pending", None)
+        if pending is not None:
+            pending(True)
         draw_anew(e.__traceback__)
         again(e, place is None or place.handled)
+        if pending is not None:
+            pending(False)
     bump(e.__traceback__)
     if place is not None:
         for file, name, line in reversed(place.calls):

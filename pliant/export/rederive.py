@@ -18,7 +18,7 @@ from pliant.graph.control_flow import Block, Branch, FlowOp, captures
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Op
 from pliant.graph.symnode import expr_of, to_sym
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, is_lazy
 from pliant.lower import liveness
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
@@ -94,7 +94,8 @@ def block(rewriter: Rewriter, op: FlowOp, b: Block, made: set[int], bound: set[s
 
 
 def plain(scope: Any, t: TracedTensor) -> bool:
-    return all(number(scope, x, y, {}) for x, y in zip(t.strides, contiguous_strides(t.sizes))) and number(scope, t.offset, 0, {})
+    row_major = all(number(scope, x, y, {}) for x, y in zip(t.strides, contiguous_strides(t.sizes)))
+    return row_major and number(scope, t.offset, 0, {}) and not is_lazy(t)
 
 
 def fits(scope: Any, values: list[Any], places: list[Any], open_: Collection[str]) -> None:
@@ -189,6 +190,8 @@ def agree(scope: Any, a: Any, b: Any, names: dict[str, str], op: Op) -> None:
         return
     if a.dtype is not b.dtype or a.device != b.device or len(a.sizes) != len(b.sizes):
         raise Wrong(f"{op.target} gives {a}, not {b}")
+    if (a.is_conj(), a.is_neg()) != (b.is_conj(), b.is_neg()):
+        raise Wrong(f"{op.target} gives a tensor that is {'' if is_lazy(a) else 'not '}its memory conjugated or negated")
     if not all(number(scope, x, y, names) for x, y in zip(a.sizes, b.sizes)):
         raise Wrong(f"{op.target} gives {a}, not {b}")
     loose = [not number(scope, x, y, names) and not is_one(scope, s) for x, y, s in zip(a.strides, b.strides, b.sizes)]

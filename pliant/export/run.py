@@ -62,11 +62,15 @@ class Runner:
         """The tensor with the strides that the program was captured with."""
         want = strides_of(i.value, env)
         offset = value_of(i.value.offset, env)
-        if (v.stride() == want or v.numel() == 0) and v.storage_offset() == offset and not v.is_conj() and not v.is_neg():
-            return v
-        if want == contiguous_strides(tuple(v.shape)) and v.is_contiguous() and not i.written and offset == v.storage_offset():
-            return v
-        copy = torch.empty_strided(tuple(v.shape), want, dtype=v.dtype, device=v.device).copy_(v)
+        conj, neg = i.value.is_conj(), i.value.is_neg()
+        if (v.is_conj(), v.is_neg()) == (conj, neg) and v.storage_offset() == offset:
+            if v.stride() == want or v.numel() == 0:
+                return v
+            if want == contiguous_strides(tuple(v.shape)) and v.is_contiguous() and not i.written:
+                return v
+        copy = torch.empty_strided(tuple(v.shape), want, dtype=v.dtype, device=v.device)
+        copy = copy.conj() if conj else copy
+        copy = (torch._neg_view(copy) if neg else copy).copy_(v)
         if i.written and self.p.form == "aten":
             back.append((v, copy))
         return copy

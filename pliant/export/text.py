@@ -404,7 +404,7 @@ OWN = ("pliant.dynamic_linear.default", "pliant.int8_mm.default")
 def allowed(target: str, spaces: frozenset[str]) -> None:
     """Raises FormatError for an operator that a file may not name."""
     space, name, overload = target.split(".")
-    if space not in spaces and target not in OWN:
+    if space not in spaces and target not in OWN and target not in spaces:
         raise FormatError(f"the operator {target} is of a library that this file was not allowed to use: load(..., libraries=[{space!r}])")
     if name in DENIED or (
         space in SPACES and not torch._C._dispatch_has_kernel(f"{space}::{name}" + ("" if overload == "default" else f".{overload}"))

@@ -342,10 +342,14 @@ def adopt(trace: Any, m: torch.Tensor, device: Any, storage_id: int | None) -> T
 
 def copy_bits(trace: Any, source: torch.Tensor, x: TracedTensor) -> None:
     """Carry the lazy conjugate and negative bits over to `x`. Once a trace has met one, PyTorch's own kernels do the bookkeeping."""
-    if ORIGINAL.is_conj(source):
+    set_bits(trace, x, ORIGINAL.is_conj(source), ORIGINAL.is_neg(source))
+
+
+def set_bits(trace: Any, x: TracedTensor, conj: bool, neg: bool) -> None:
+    if conj:
         torch._C._set_conj(x, True)
         trace.lazy_bits = True
-    if ORIGINAL.is_neg(source):
+    if neg:
         torch._C._set_neg(x, True)
         trace.lazy_bits = True
 

@@ -99,6 +99,14 @@ def fits(x: torch.Tensor, hx: list, params: list, biases: bool, both: bool) -> b
     return bool(whole and batch and width and x.numel()) and all([t.dtype is torch.float32 for t in (x, *hx, *params)])
 
 
+def fits_back(x: torch.Tensor, hx: list, out: torch.Tensor, kept: torch.Tensor, grad_out: torch.Tensor | None, grad_last: list) -> bool:
+    """Whether results, what was kept, and gradients are those of such a layer."""
+    ways, _, width = hx[0].shape
+    sizes: list[tuple] = [(out, (*x.shape[:-1], width * ways)), (kept, (x.shape[:-1].numel() * width * ways * (GATES + 1),))]
+    sizes += [(grad_out, sizes[0][1]), *zip(grad_last, [h.shape for h in hx], strict=True)]
+    return all([t is None or t.shape == n and t.dtype is torch.float32 for t, n in sizes]) and kept.is_contiguous()
+
+
 def forward(
     x: torch.Tensor, batch_sizes: torch.Tensor | None, hx: list, params: list, biases: bool, both: bool
 ) -> tuple[torch.Tensor, ...]:
@@ -148,6 +156,7 @@ def backward(
 ) -> list[torch.Tensor]:  # fmt: skip
     """`pliant::lstm_backward`."""
     run, fit = kernels(), fits(x, hx, params, biases, both)
+    fit = fit and fits_back(x, hx, out, kept, grad_out, grad_last)
     counts = counts_of(x, batch_sizes, hx[0].shape[1]) if run is not None and fit else None
     if run is None or counts is None:
         return recurrent_gradients.backward("lstm", x, batch_sizes, hx, out, params, biases, both, grad_out, grad_last, wanted)

@@ -235,7 +235,8 @@ def bound_c_row(b: Builder, m: Any) -> Row:
     if owner is None or is_namespace(type(owner)) or isinstance(owner, (types.ModuleType, type)):
         return CONSTANT
     own = bound_descriptor(m)
-    if own is None:
+    on_mesh = type(owner) is TracedTensor and getattr(b.world.history, "on_mesh", False)  # `tolist`, `numpy`: remote tensors have theirs
+    if own is None or on_mesh:
         return Row(lambda b, m: f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__name__!r})")
     return Row(lambda b, m: f"{b.constant(own.__get__, f'bind_{m.__name__}')}({b.ref(m.__self__)}, {class_of(b, m.__self__)})")
 

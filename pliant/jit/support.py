@@ -10,7 +10,7 @@ import itertools
 import random
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -39,9 +39,15 @@ def generator_at(state: tuple) -> random.Random:
     return made
 
 
+ELSEWHERE: dict[type, Callable[[Any], Any]] = {}
+"""Classes of tensors whose data are elsewhere (`pliant.remote`), and what makes another object for the same data."""
+
+
 def of_inference(x: torch.Tensor, on: bool) -> torch.Tensor:
     """The memory of `x` as an inference tensor, or as one that is none."""
     with torch._C.DisableTorchFunctionSubclass(), torch._C._InferenceMode(on):  # type: ignore[attr-defined]
+        if type(x) in ELSEWHERE:
+            return ELSEWHERE[type(x)](x)  # type: ignore[no-any-return]
         y = torch.empty(0, dtype=x.dtype, device=x.device)
         ORIGINAL.set_(y, ORIGINAL.untyped_storage(x), ORIGINAL.storage_offset(x), ORIGINAL.size(x), ORIGINAL.stride(x))
     if not on:

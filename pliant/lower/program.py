@@ -141,12 +141,12 @@ class Reuse:
 
 
 class ExternalCall:
-    """The target of an operation that somebody else runs: `run(*operands)` gives its results (`pliant.remote`)."""
+    """The target of an operation that somebody else runs: `run(*operands)` gives its results (`pliant.remote`). It writes to `writes`."""
 
-    __slots__ = ("name", "run")
+    __slots__ = ("name", "run", "writes")
 
-    def __init__(self, name: str, run: Callable[..., tuple]) -> None:
-        self.name, self.run = name, run
+    def __init__(self, name: str, run: Callable[..., tuple], writes: list[TracedTensor]) -> None:
+        self.name, self.run, self.writes = name, run, writes
 
     def __str__(self) -> str:
         return self.name

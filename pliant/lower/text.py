@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.dispatch import is_dense
+from pliant.graph.dispatch import is_dense, set_bits
 from pliant.graph.record import Bind, Op
 from pliant.graph.symnode import to_sym
 from pliant.graph.trace import Trace
@@ -70,8 +70,8 @@ def value_text(value: Any) -> str:
         return f"device('{value}')"
     if type(value) is float and value not in (float("inf"), float("-inf")) and value == value:
         return repr(value)
-    if type(value) is float:
-        return f"float('{value}')"
+    if type(value) in (float, complex):
+        return f"{type(value).__name__}('{value}')"
     e = liveness.number(value)
     if e is not None:
         return f"({e.python()})"
@@ -96,6 +96,7 @@ def tensor_text(t: TracedTensor, owners: dict[int, int]) -> str:
         parts.append(f"of %{owner}")
     if t.device.type != "cpu":
         parts.append(f"on {t.device}")
+    parts += [word for word, bit in (("conj", t.is_conj()), ("neg", t.is_neg())) if bit]
     return " ".join(parts)
 
 
@@ -190,7 +191,7 @@ STEPS = {GRAPH: graph_step, GROUPS: group_step, INSTRUCTIONS: instruction_step, 
 
 TENSOR = re.compile(
     r"%(?P<vid>\d+): (?P<dtype>\S+) \[(?P<sizes>[^\]]*)\] strides \[(?P<strides>[^\]]*)\]"
-    r"(?: offset (?P<offset>.+?))?(?: of %(?P<owner>\d+))?(?: on (?P<device>\S+))?"
+    r"(?: offset (?P<offset>.+?))?(?: of %(?P<owner>\d+))?(?: on (?P<device>\S+))?(?P<conj> conj)?(?P<neg> neg)?"
 )
 SYMBOL = re.compile(r"symbol (\w+)(?: = (\S+))? in \[(\S+), (\S+)\] (backed|unbacked)( size)? (\w+)")
 CALL = re.compile(
@@ -268,6 +269,9 @@ class Reader:
         owner = self.tensors[found["owner"]].storage_id if found["owner"] else None
         device = torch.device(found["device"] or "cpu")
         t = make(self.trace, sizes, strides, dtype, offset, owner, device, is_dense(sizes, strides))
+        if found["conj"] and not dtype.is_complex:
+            raise ValueError("only complex tensors are conjugated")
+        set_bits(self.trace, t, found["conj"] is not None, found["neg"] is not None)
         if found["vid"] in self.tensors:
             raise ValueError(f"%{found['vid']} is made twice")
         self.tensors[found["vid"]] = t
@@ -315,6 +319,8 @@ class Reader:
             return NAMED[words]
         if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "device" and len(tree.args) == 1:
             return torch.device(ast.literal_eval(tree.args[0]))
+        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "complex" and len(tree.args) == 1:
+            return complex(ast.literal_eval(tree.args[0]))
         value = built(tree, self.names)
         return to_sym(self.scope, value) if type(value) is Expr else value
 

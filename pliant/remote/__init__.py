@@ -15,7 +15,8 @@ import math
 from typing import Any
 
 from pliant.remote import eager
-from pliant.remote.mesh import Failed, Mesh
+from pliant.remote.failed import Failed
+from pliant.remote.mesh import Mesh
 from pliant.remote.partition import Refused
 from pliant.remote.pipeline_parallel import Pipeline
 from pliant.remote.placements import OnWorker, Placement, Placements, RemoteError, Replicate, Shard

@@ -14,6 +14,7 @@ import torch
 
 from pliant import events, turns
 from pliant.codegen.aten import Executable, Writer
+from pliant.codegen.effects import written_by
 from pliant.codegen.region import compile_region
 from pliant.graph.record import Bind, Op
 from pliant.graph.symnode import to_sym
@@ -23,7 +24,7 @@ from pliant.lower.leaves import shown
 from pliant.lower.program import ExternalCall, Program
 from pliant.remote import indexing_rules, list_rules, mesh_rules, norm_rules, product_rules, reduction_rules, sharding, view_rules
 from pliant.remote.partition import Plan, Refused, order_of, partition, restrided
-from pliant.remote.placements import RemoteError, Replicate
+from pliant.remote.placements import Placement, RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
 
 _serial = itertools.count()
@@ -72,7 +73,8 @@ def lower(p: Program) -> Program:
     call = Call(p, tensors, list(symbols.values()), list(wanted.values()), numbers)
     args = (*tensors, *[to_sym(p.scope, s) for s in symbols.values()])
     binds = [Bind(to_sym(p.scope, e), len(wanted) + i) for i, e in enumerate(numbers)]
-    step = Op(ExternalCall(f"remote{next(_serial)}", call.run), args, {}, outs, "flat", None, -1, binds)
+    written = [t for op in p.steps for t in written_by(op)]
+    step = Op(ExternalCall(f"remote{next(_serial)}", call.run, written), args, {}, outs, "flat", None, -1, binds)
     return p.replaced([step], level="calls")
 
 
@@ -85,6 +87,7 @@ class Call:
         self.p, self.tensors, self.symbols, self.outputs, self.numbers = p, tensors, symbols, outputs, numbers
         self.plans: dict[Any, Plan | None] = {}
         self.local: Any = None
+        self.bound = tuple([e.name for e in numbers])
         self.dense = [t.dense for t in tensors]
         self.makers = [(evaluator(t.sizes), evaluator(t.strides), evaluator((t.offset,)), t.dtype) for t in outputs]
 
@@ -108,7 +111,7 @@ class Call:
             plan = self.plans[key]
             if plan is None or any(given[i] is not slots[i] for i in plan.writes) or (plan.writes and overlapping(plan, slots)):
                 return self.here(values)  # one by one, each a program of its own
-            return start(mesh, plan, slots, env, self.makers, bool(self.numbers))
+            return start(mesh, plan, slots, env, self.makers, bool(self.numbers), self.bound)
 
     def plan(self, mesh: Any, slots: list[RemoteTensor]) -> Plan | None:
         """None for a graph that cannot be one program of each worker: its operators run one by one."""
@@ -164,10 +167,10 @@ def mesh_of(tensors: list[Any]) -> Any:
     return None
 
 
-def travelling(mesh: Any, t: torch.Tensor) -> RemoteTensor:
+def travelling(mesh: Any, t: torch.Tensor, to: Placement | None = None) -> RemoteTensor:
     """A tensor of this process on its way with a call."""
     events.count("tensors_sent")
-    return mesh.put(t.detach(), Replicate())
+    return mesh.put(t.detach(), to or Replicate())
 
 
 def seed() -> int:
@@ -175,8 +178,15 @@ def seed() -> int:
     return int(torch.empty((), dtype=torch.int64).random_())
 
 
-def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any], makers: list[Any], wanted: bool) -> tuple:
-    """Issue the call of a plan; its results, which are on their way, and its numbers, for which this waits."""
+def start(
+    mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any], makers: list[Any], wanted: bool, bound: tuple[str, ...] = (),
+    line: Any = None, spoils: tuple[int, ...] = (),
+) -> tuple:  # fmt: skip
+    """Issue the call of a plan; its results, which are on their way, and its numbers, for which this waits.
+
+    `bound`: the names of the numbers, of which sizes of results may be made. `line`: of the user's, where the program does not tell it.
+    `spoils`: handles of what there was before, and has no value if this fails.
+    """
     if plan.name not in mesh.sent:
         mesh.sent[plan.name] = ["load", plan.name, plan.text, [e.name for e in plan.numbers], plan.cuts]
         mesh.issue(mesh.sent[plan.name])
@@ -200,22 +210,27 @@ def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any],
         mesh.failed.update(dict.fromkeys(makes, why))
         mesh.tell()
         if wanted:
-            raise RemoteError(f"a number was not computed: {why}")
+            raise why.error("a number was not computed")
     else:
         mesh.tell()
         command = ["call", plan.name, reads, makes, numbers, seed() if plan.random else None, plan.rank, wanted]
-        mesh.issue(command, reads, makes)
+        seq = mesh.issue(command, reads, [*makes, *spoils], line)
         mesh.counts["calls"] += 1
         mesh.counts["collectives"] += plan.collectives
     answers: list[Any] = []
     if wanted:
         events.emit("fetch", why="a number that the program goes on with", sizes=(), dtype="", placement="")
         events.count("fetches")
-        found = mesh.answered(mesh.flush())[plan.rank or 0]
-        mesh.tell()
+        try:
+            found = mesh.answered(mesh.flush())[plan.rank or 0]
+            mesh.tell(seq)
+        except Exception as e:
+            e.begun = bool(plan.writes)  # type: ignore[attr-defined]
+            raise
         answers = found[-1]
         if answers is None:
             raise RemoteError("a number was not computed")
+        env = env | dict(zip(bound, answers, strict=False))
     outs = []
     for handle, place, (sizes, strides, offset, dtype) in zip(handles, plan.outputs, makers, strict=True):
         outs.append(RemoteTensor.make(handle, place, sizes(env), strides(env), dtype, offset(env)[0]))

@@ -21,9 +21,13 @@ from typing import Any, Protocol
 
 import torch
 
+from pliant.export.text import SPACES
 from pliant.remote.placements import RemoteError, chunk
 
 SPACE = "pliant_remote"
+RECURRENT = ("lstm", "lstm_backward", "onednn_lstm", "packed_rows", "recurrent_backward", "unpacked_rows")
+PROGRAM_SPACES = SPACES | {SPACE, *[f"pliant.{name}.default" for name in RECURRENT]}
+"""Whose operators the program of a worker may name. Those of recurrent layers look at what they are given."""
 
 
 class Cancelled(RemoteError):
@@ -85,8 +89,13 @@ library.define("part(Tensor x, int dim, SymInt begin, SymInt length) -> Tensor")
 library.define("agree(Tensor(b!)[] written, Tensor(a!) token) -> ()")
 
 
+def spelled_out(x: torch.Tensor) -> torch.Tensor:
+    """In memory as it reads: without the bits that say that elements are to be conjugated or negated."""
+    return x.resolve_conj().resolve_neg()
+
+
 def all_reduce(x: torch.Tensor, op: str, mesh_dim: int, token: torch.Tensor) -> torch.Tensor:
-    return here(mesh_dim).all_reduce(x.contiguous(), op)
+    return here(mesh_dim).all_reduce(spelled_out(x).contiguous(), op)
 
 
 BUCKET = 32 << 20
@@ -96,6 +105,7 @@ BUCKET = 32 << 20
 def all_reduce_many(xs: list[torch.Tensor], op: str, mesh_dim: int, token: torch.Tensor) -> list[torch.Tensor]:
     """Several tensors of one dtype, in as few goes as `BUCKET` allows."""
     group, out = here(mesh_dim), []
+    xs = [spelled_out(x) for x in xs]
     for some in buckets([x.numel() * x.element_size() for x in xs]):
         mine = xs[some]
         if len(mine) == 1:
@@ -133,13 +143,13 @@ def all_gather(x: torch.Tensor, dim: int, base: int, factor: int, mesh_dim: int,
     pieces = [chunk(base, group.size, r)[1] * factor for r in range(group.size)]
     if x.shape[dim] != pieces[group.rank]:
         raise RemoteError(f"a piece of {pieces[group.rank]} elements along dim {dim} is to be gathered, but it has {x.shape[dim]}")
-    found = group.all_gather(padded(x, dim, pieces[0]))
+    found = group.all_gather(padded(spelled_out(x), dim, pieces[0]))
     return torch.cat([t.narrow(dim, 0, n) for t, n in zip(found, pieces, strict=True)], dim)
 
 
 def reduce_scatter(x: torch.Tensor, dim: int, base: int, factor: int, length: int, mesh_dim: int, token: torch.Tensor) -> torch.Tensor:
     group = here(mesh_dim)
-    return group.reduce_scatter(pieces_of(x, dim, base, factor, group.size))
+    return group.reduce_scatter(pieces_of(spelled_out(x), dim, base, factor, group.size))
 
 
 def pieces_of(x: torch.Tensor, dim: int, base: int, factor: int, size: int) -> list[torch.Tensor]:

@@ -16,14 +16,18 @@ from pliant.graph.traced import TracedTensor, Untraceable, make
 from pliant.lower import liveness
 from pliant.remote import sharding
 from pliant.remote.backend import mesh_of, overlapping, start, tell, travelling
+from pliant.remote.failed import line_here
 from pliant.remote.partition import EAGER, VIEWS, Plan, Refused, partition
-from pliant.remote.placements import OnWorker, RemoteError, Replicate
+from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
 from pliant.symbolic.scope import Scope
 
 aten = torch.ops.aten
 ITEM = aten._local_scalar_dense.default
+CHECK = aten._linalg_check_errors.default
 SAME = (aten.detach.default, aten.alias.default)
+LAZY = {aten._conj.default: aten.conj_physical.default, aten._neg_view.default: aten.neg.default}
+"""Views that say that elements are to be conjugated or negated, and what computes them: no tensor on a worker has such bits."""
 BY_VALUE = object()
 """In place of a plan: the operator runs in this process."""
 MOST = 4096
@@ -44,11 +48,12 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
     if func is ITEM:
         return args[0].fetched("item()").item()
     if func in SAME:  # another object for the same tensor
-        x = args[0]
-        return RemoteTensor.make(x.handle, x.placement, x.shape, x.stride(), x.dtype, x.storage_offset())
-    view = VIEWS.get(func._schema.name)
+        return args[0].another()
+    if func in LAZY:
+        return spelled_out(args[0], operator(LAZY[func], args, {}))
+    view = VIEWS.get(func)
     if view is not None:
-        return restride(func, getattr(view, func._overloadname), args)
+        return restride(func, view, args)
     if func._schema.name in liveness.METADATA_WRITERS:
         raise Refused(f"{func} changes the layout of a remote tensor in place")
     flat: list[Any] = []
@@ -66,10 +71,10 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
         for t in flat:
             if not any(t is d for d in distinct):
                 distinct.append(t)
-        known = mesh.plans.get(key, BY_VALUE if unwritable(func, args, kwargs) else None)
+        known = mesh.plans.get(key)
         if known is BY_VALUE:
             return by_value(mesh, func, args, kwargs, distinct)
-        slots: list[Any] = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in distinct]
+        slots: list[Any] = [t if type(t) is RemoteTensor else travelling(mesh, t, alone(distinct)) for t in distinct]
         if known is None:
             if len(mesh.plans) >= MOST:
                 mesh.plans.clear()
@@ -81,16 +86,19 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
             slots = [s if i in known.plan.writes or own else torch.clone(s.detach()) for i, s in enumerate(slots)]
             if overlapping(known.plan, slots):
                 raise Refused(f"{func} writes to memory of which it reads another tensor")
-        outs = start(mesh, known.plan, slots, {}, known.makers, bool(known.plan.answers))
+        spoils = slots[0].handle.beside if func is CHECK else ()
+        outs = start(mesh, known.plan, slots, {}, known.makers, bool(known.plan.answers), line=line_here(), spoils=spoils)
+        if outs and func._schema.name.endswith("_ex"):
+            outs[-1].handle.beside = tuple([t.handle.id for t in outs[:-1]])
         for t in own:  # they have travelled, and come back as they were written
             t.copy_(next(s for d, s in zip(distinct, slots, strict=True) if d is t).fetched(f"{func} into a tensor of this process"))
     return put_together(known.spec, known.where, outs, distinct)
 
 
-def unwritable(func: Any, args: tuple, kwargs: dict) -> bool:
-    """Whether a program cannot say what the operator is told (complex numbers), which gives tensors with memory of their own."""
-    told = [*args, *kwargs.values()]
-    return any(type(v) is complex for v in told) and all(a.alias_info is None for a in (*func._schema.arguments, *func._schema.returns))
+def spelled_out(x: RemoteTensor, found: RemoteTensor) -> RemoteTensor:
+    """What should be a view of `x`, and is a copy: while it lives, `x` is not written."""
+    found.handle.becomes_copy_of(x.handle)
+    return found
 
 
 def restride(func: Any, view: Any, args: tuple) -> RemoteTensor:
@@ -114,10 +122,15 @@ def by_value(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any
 
     To the worker that has all operands, or to every one.
     """
-    places = {t.placement for t in distinct if type(t) is RemoteTensor}
-    back = places.pop() if len(places) == 1 and isinstance(next(iter(places)), OnWorker) else Replicate()
+    back = alone(distinct)
     made = here(func, args, kwargs, "depends on values")
     return mapped(made, lambda x: mesh.put(x, back) if isinstance(x, torch.Tensor) else x)
+
+
+def alone(operands: list[Any]) -> Placement:
+    """The worker that has all the remote ones; or every one."""
+    places = {t.placement for t in operands if type(t) is RemoteTensor}
+    return places.pop() if len(places) == 1 and isinstance(next(iter(places)), OnWorker) else Replicate()
 
 
 def mapped(x: Any, fn: Any) -> Any:

@@ -8,6 +8,7 @@ workers can be refilled: all go back to what was saved, and the messages since a
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import threading
 import time
@@ -22,15 +23,17 @@ from pliant import events
 from pliant.export import Program
 from pliant.remote import checkpoint, recovery, wire
 from pliant.remote.deployed import Deployed
+from pliant.remote.failed import Failed, Line, Why, failed
 from pliant.remote.placements import OnWorker, Placement, Placements, RemoteError, Replicate, Shard, cuts_of, each, pieces, together
 from pliant.remote.serve import Server
-from pliant.remote.tensor import Handle, RemoteTensor
+from pliant.remote.tensor import Handle, Moved, RemoteTensor, Sent
 from pliant.remote.transport import Dead
 
 MANY = 256
 """Commands that wait for company."""
 LARGE = 1 << 16
 """Tensors of more bytes travel beside the message, once."""
+UNTOLD = Why("", "another worker could not go on")
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +44,7 @@ class Message:
     data: bytes
     parts: tuple
     refs: list[Any]
-    writes: list[tuple[int, list[int], list[int]]]  # (number of a command, handles that it reads, those that it makes)
+    writes: list[tuple[int, list[int], list[int], Line | None]]  # (number of a command, handles that it reads and makes, where it was)
     at: float
     replies: list[Any] | None = None
     again: bool = False  # sent again: what it said is known
@@ -66,10 +69,6 @@ def become(t: torch.Tensor, x: RemoteTensor, mesh: Mesh, name: str) -> None:
     except RuntimeError as e:
         why = "something (a function compiled and run before, for one) knows this object" if "weakref" in str(e) else str(e)
         raise RemoteError(f"{name} cannot be put on a mesh in place: {why}. Put a copy there (copy.deepcopy), or do it before.") from e
-
-
-class Failed(RemoteError):
-    """A program failed on a worker. The message has the error and the user's line."""
 
 
 class Worker:
@@ -105,14 +104,14 @@ class Mesh:
         self.commands: list[Any] = []
         self.tensors: list[torch.Tensor] = []
         self.parts: list[Any] = []
-        self.effects: list[tuple[int, list[int], list[int]]] = []
+        self.effects: list[tuple[int, list[int], list[int], Line | None]] = []
         self.tags: list[str] = []
         self.seq = 0
         self.flying: collections.deque[Message] = collections.deque()
         self.log: list[Message] = []
-        self.failed: dict[int, str] = {}  # handle -> why it has no value
+        self.failed: dict[int, Why] = {}  # handle -> why it has no value
         self.placements: dict[int, Placement] = {}
-        self.error: tuple[str, str] | None = None  # the first that nobody was told yet
+        self.error: tuple[int, str, str, str] | None = None  # (command, kind, words, line) of the first that nobody was told yet
         self.copied: collections.Counter[int] = collections.Counter()  # memory -> views of it that are copies: it may not be written
         self.sent: dict[str, list] = {}  # programs that the workers have, as they were sent
         self.plans: dict[Any, Any] = {}
@@ -154,8 +153,13 @@ class Mesh:
     def __enter__(self) -> Mesh:
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        """What was issued is done before the workers end, and what failed is told."""
+        try:
+            if kind is None and not self.closed:
+                self.synchronize()
+        finally:
+            self.close()
 
     def rank(self, at: tuple[int, ...]) -> int:
         """The number of the worker at these coordinates."""
@@ -232,7 +236,8 @@ class Mesh:
         if isinstance(value, torch.nn.Module):
             return self.module(value, lambda name: placement)
         if isinstance(value, RemoteTensor):
-            return self.moved(value, placement)
+            history = value.requires_grad and torch.is_grad_enabled()
+            return Moved.apply(value, self, placement) if history else self.moved(value, placement)
         if isinstance(value, Program):
             return Deployed(value, lambda name, t: self.placed(t.detach(), placement))
         if not isinstance(value, torch.Tensor):
@@ -241,14 +246,28 @@ class Mesh:
             raise RemoteError(f"a {value.layout} tensor of {value.dtype} cannot be put on a mesh")
         if value.device.type != "cpu":
             raise RemoteError(f"a tensor on {value.device} cannot be put on a mesh, whose workers compute on processors")
+        if value.grad_fn is not None and torch.is_grad_enabled():  # (a leaf is a leaf there)
+            return Sent.apply(value, self, placement)
         x = self.put(value.detach(), placement)
         if isinstance(value, torch.nn.Parameter):
             return torch.nn.Parameter(x, value.requires_grad)
-        return x.requires_grad_(value.requires_grad) if value.is_floating_point() else x
+        return x.requires_grad_(value.requires_grad) if value.is_floating_point() or value.is_complex() else x
 
     def module(self, module: torch.nn.Module, of: Any) -> torch.nn.Module:
         """Its parameters and buffers stay the objects that they are, for what else holds them (another module, an optimizer)."""
         done: dict[int, torch.Tensor] = {}
+        recurrent = [m for m in module.modules() if isinstance(m, torch.nn.RNNBase) and hasattr(m, "_flat_weight_refs")]
+        for m in recurrent:
+            m._flat_weight_refs = []  # weak references of its own to the objects, which stay
+        try:
+            with torch.no_grad():
+                self.become_remote(module, of, done)
+        finally:
+            for m in recurrent:
+                m._flat_weight_refs = [None if w is None else weakref.ref(w) for w in m._flat_weights]
+        return module
+
+    def become_remote(self, module: torch.nn.Module, of: Any, done: dict[int, torch.Tensor]) -> None:
         for prefix, m in module.named_modules():
             for table in (m._parameters, m._buffers):
                 for name, t in table.items():
@@ -256,7 +275,6 @@ class Mesh:
                         done[id(t)] = t
                         path = f"{prefix}.{name}" if prefix else name
                         become(t, self.placed(t, of(path)), self, path)
-        return module
 
     def synchronize(self) -> None:
         """Wait until the workers have done everything. Raises what failed, if nobody was told yet."""
@@ -303,15 +321,17 @@ class Mesh:
             self.finalizer()
 
     # -- commands -------------------------------------------------------------------------------------------------------------------
-    def issue(self, command: list, reads: list[int] | None = None, makes: list[int] | None = None) -> None:
-        """A command for all workers, behind those before it."""
+    def issue(self, command: list, reads: list[int] | None = None, makes: list[int] | None = None, line: Line | None = None) -> int:
+        """A command for all workers, behind those before it; its number. `line`: of the user's, where the workers do not know it."""
         if self.closed:
             raise RemoteError("this mesh is closed")
+        seq = self.seq + len(self.commands)
         if makes or reads:
-            self.effects.append((self.seq + len(self.commands), reads or [], makes or []))
+            self.effects.append((seq, reads or [], makes or [], line))
         self.commands.append(command)
         if len(self.commands) >= MANY:
             self.flush()
+        return seq
 
     def flush(self) -> Message | None:
         """Send what was issued. One message for each worker."""
@@ -383,29 +403,45 @@ class Mesh:
 
     def failures(self, errors: dict[int, list], messages: list[Message]) -> None:
         """Commands failed: what they were to make, and what was made of that since, has no value."""
+        lines = {seq: str(line) for m in messages for seq, _, _, line in m.writes if line is not None and seq in errors}
         for seq, (rank, kind, text, more) in sorted(errors.items()):
             if kind == "Cancelled" and self.error is not None:
                 continue
             words = f"{kind} on worker {rank}: {text}"
             events.emit("remote", what="a program failed", worker=rank, text=words)
-            if self.error is None and not any(seq in (s for s, r, _ in m.writes if any(h in self.failed for h in r)) for m in messages):
-                self.error = words, more
-        said = next((f"{k} on worker {r}: {t}" for r, k, t, _ in errors.values() if k != "Cancelled"), "another worker could not go on")
+            if self.error is None and not any(seq in (w[0] for w in m.writes if any(h in self.failed for h in w[1])) for m in messages):
+                self.error = seq, kind, words, more or lines.get(seq, "")
+        said = next((Why(k, f"{k} on worker {r}: {t}") for r, k, t, _ in errors.values() if k != "Cancelled"), UNTOLD)
         for m in messages:
-            for seq, reads, makes in m.writes:
+            for seq, reads, makes, _ in m.writes:
                 if seq in errors or any(h in self.failed for h in reads):
                     for h in makes:
                         self.failed[h] = said
-        for _, reads, makes in self.effects:
+        for _, reads, makes, _ in self.effects:
             if any(h in self.failed for h in reads):
                 for h in makes:
                     self.failed[h] = said
 
-    def tell(self) -> None:
-        """Raise the first error that nobody was told, once."""
+    def tell(self, seq: int = -1) -> None:
+        """Raise the first error that nobody was told, once. `seq`: the number of the command that is being waited for."""
         if self.error is not None:
-            (words, more), self.error = self.error, None
-            raise Failed(words + (f"\n{more}" if more else ""))
+            raise self.told(seq)  # in no variable of this frame, which the traceback holds, and with it handles
+
+    def told(self, seq: int) -> Failed:
+        assert self.error is not None
+        error, self.error = self.error, None
+        number, kind, words, more = error
+        e = failed(kind, words + (f"\n{more}" if more else ""))
+        if number != seq:
+            e.pending = functools.partial(self.pending, error)
+        return e
+
+    def pending(self, error: tuple[int, str, str, str], on: bool) -> None:
+        """What was told is to be told by the next command; or not."""
+        if on and self.error is None:
+            self.error = error
+        elif not on and self.error is error:
+            self.error = None
 
     def answered(self, message: Message | None) -> list[Any]:
         """The answers of all workers to a message, everything before it being known."""
@@ -465,7 +501,8 @@ class Mesh:
                 found = answers[worker]
                 if not found or found[-1] is None or found[-1][0] != "tensor":
                     self.tell()
-                    raise Failed(f"a tensor has no value: {found[-1][2] if found and found[-1] else 'it is not there'}")
+                    text = found[-1][2] if found and found[-1] else "it is not there"
+                    raise failed(text.partition(":")[0], f"a tensor has no value: {text}")
                 t = parts[worker] = message.replies[worker][2][found[-1][1]]
                 if t.dtype is not x.dtype or not (any(cut) or t.shape == x.shape):
                     raise RemoteError(f"a worker has {t.dtype} {tuple(t.shape)} where {x.dtype} {tuple(x.shape)} should be")
@@ -500,7 +537,7 @@ class Mesh:
         if why is not None:
             if self.error is not None:
                 self.tell()
-            raise Failed(f"this tensor was not computed: {why}")
+            raise why.error("this tensor was not computed")
 
     def moved(self, x: RemoteTensor, placement: Placement) -> RemoteTensor:
         """The same values placed otherwise, in memory of their own."""

@@ -35,7 +35,7 @@ import torch
 from pliant.export import settle
 from pliant.export.program import MUTATION, USER, Input, Output, Program, Relation
 from pliant.export.rewrite import SETTLED, Rewriter
-from pliant.export.text import SPACES, UNREADABLE, FormatError, Reader, one_text
+from pliant.export.text import UNREADABLE, FormatError, Reader, one_text
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.dispatch import is_dense
 from pliant.graph.layout import contiguous_strides
@@ -76,8 +76,8 @@ def argument(op: Op, name: str, default: Any = None) -> Any:
 
 
 def draws(op: Op) -> bool:
-    """Whether it takes random numbers. Attention without dropout takes none, although its schema does not say so."""
-    return argument(op, "dropout_p") != 0.0 and liveness.draws(op.target)
+    """Whether it takes random numbers. Attention and recurrent layers without dropout take none, although their schemas do not say so."""
+    return all(argument(op, name) != 0.0 for name in ("dropout_p", "dropout")) and liveness.draws(op.target)
 
 
 class Refused(RemoteError):
@@ -178,6 +178,7 @@ class Partitioner(Rewriter):
         self.constants: list[torch.Tensor] = []
         self.gathered: list[str] = []
         self.random = False
+        self.makers: dict[int, int] = {}  # storage ids of what operations of the graph have made, and these by number
         self.site: Any = None
         self.token: TracedTensor | None = None
         self.before_write: int | None = None  # how many operations there were before the first write to memory from before
@@ -411,7 +412,11 @@ class Partitioner(Rewriter):
             for t in liveness.op_inputs(op):
                 self.last_use[t.vid] = i
         self.last_use |= dict.fromkeys(self.wanted, len(steps))
+        known = set(self.outside) | {t.storage_id for t in liveness.tensors_of([op.args for op in steps]) if t.constant is not None}
         for self.index, op in enumerate(steps):
+            for t in liveness.op_outputs(op):
+                if t.storage_id not in known:
+                    self.makers.setdefault(t.storage_id, self.index)
             if op.target in FLOWS or op.target in WAYS:
                 raise Refused(f"{op.target} on a mesh: a branch or loop on data within the graph")
             if op.target._schema.name in liveness.METADATA_WRITERS:
@@ -447,6 +452,9 @@ class Partitioner(Rewriter):
     def writes(self, t: TracedTensor) -> None:
         """An operation is about to write to this tensor's memory."""
         if t.storage_id in self.separated:
+            maker = self.makers.get(t.storage_id)
+            if maker is not None and maker not in self.gather:  # made whole, views of it are none of copies
+                raise OfPieces(maker)
             raise Refused(f"{self.where()} writes to memory of which a view lies on other workers")
         self.place(t)
         if t.storage_id in self.outside:
@@ -522,7 +530,7 @@ class Partitioner(Rewriter):
         if any(x is i.value for i in self.inputs):
             return x, outer
         if self.gaps == COPIED and x.storage_id in {self.inputs[i].value.storage_id for i in self.with_gaps}:
-            return self.emit(aten.clone.default, x, memory_format=torch.contiguous_format), outer
+            return self.expanded(self.emit(aten.clone.default, x, memory_format=torch.contiguous_format), t), outer
         if t.dense and not x.dense and x.storage_id not in {i.value.storage_id for i in self.inputs}:
             x = self.emit(aten.clone.default, x, memory_format=torch.contiguous_format)
         elif not t.dense:
@@ -535,6 +543,18 @@ class Partitioner(Rewriter):
                 y = self.emit(aten.clone.default, y, memory_format=torch.contiguous_format)
                 x = self.emit(aten.permute.default, y, [order.index(i) for i in range(len(order))])
         return x, outer
+
+    def expanded(self, x: TracedTensor, t: TracedTensor) -> TracedTensor:
+        """What lies once in memory for a whole dim does so here, too: programs that view it go by that."""
+        place = self.places[t.vid]
+        own = lambda d: type(place) is Shard and place.dim == d
+        dims = [d for d, (n, s) in enumerate(zip(t.sizes, t.strides, strict=True)) if s == 0 and type(n) is int and n > 1 and not own(d)]
+        if all(type(x.strides[d]) is int and x.strides[d] == 0 for d in dims):
+            return x
+        sizes = list(x.sizes)
+        for d in dims:
+            x = self.emit(aten.narrow.default, x, d, 0, 1)
+        return self.emit(aten.expand.default, x, sizes)
 
     def program(self, outputs: list[Any], name: str, asserts: list[Any]) -> tuple[Program, list[Placement], int]:
         """The program of a worker, its outputs: tensors first, then numbers."""
@@ -583,7 +603,7 @@ def restrided(ops: list[Op], inputs: list[TracedTensor]) -> list[Op]:
     out = list(ops)
     for i in reversed(range(len(out))):
         op = out[i]
-        view = VIEWS.get(op.target._schema.name)
+        view = VIEWS.get(op.target)
         if view is None or op.before is None or op.outs[0].vid in given:
             continue
         x = op.outs[0]
@@ -592,27 +612,28 @@ def restrided(ops: list[Op], inputs: list[TracedTensor]) -> list[Op]:
             old = make(x.trace, sizes, strides, x.dtype, offset, x.storage_id, x.device, is_dense(sizes, strides))
         for j in range(i):
             out[j] = renamed(out[j], x, old)
-        target = getattr(view, op.target._overloadname)
-        out[i] = replace(op, target=target, args=(old, *op.args[1:]), outs=[x], before=None)
+        out[i] = replace(op, target=view, args=(old, *op.args[1:]), outs=[x], before=None)
     return out
 
 
-VIEWS = {f"aten::{name}_": getattr(aten, name) for name in ("squeeze", "unsqueeze", "t", "transpose")}
+VIEWS = {
+    aten.squeeze_.default: aten.squeeze.default, aten.squeeze_.dim: aten.squeeze.dim, aten.squeeze_.dims: aten.squeeze.dims,
+    aten.unsqueeze_.default: aten.unsqueeze.default, aten.t_.default: aten.t.default, aten.transpose_.default: aten.transpose.int,
+}  # fmt: skip
 """Operators that restride a tensor object -> the views that give another object."""
 
 
 def settled(p: Program) -> str:
     """The text of a program that a reader takes, who knows less of sizes than was known here (`export/settle.py`)."""
     text = one_text(p)
-    spaces = SPACES | {c.SPACE}
     try:
-        Reader(spaces).program(text)
+        Reader(c.PROGRAM_SPACES).program(text)
         return text
     except FormatError:
         pass
     try:
         text = one_text(settle.anew(p, text))
-        Reader(spaces).program(text)
+        Reader(c.PROGRAM_SPACES).program(text)
         return text
     except UNREADABLE as e:
         raise Refused(f"the program of a worker cannot be written down: {e}") from e
@@ -666,7 +687,8 @@ class OfStrides(Refused):
 
 
 class OfPieces(Exception):
-    """Operation `index` was recorded in a way that holds for the pieces of some workers only."""
+    """Operation `index` must run on whole tensors: it was recorded in a way that holds for the pieces of some workers only, or what it
+    makes is written through views along the dim that is cut."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)

@@ -15,23 +15,31 @@ import torch
 
 from pliant import events
 from pliant.graph.originals import gradients
+from pliant.interpret.arrays.operands import LENT
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import LOCATED
 from pliant.interpret.world import TENSOR_TYPES
+from pliant.jit.support import ELSEWHERE
 from pliant.remote.placements import OnWorker, Placement, RemoteError, each
 
 
 class Handle:
     """What the controller holds of a tensor on the workers; they drop theirs when nobody holds it any more."""
 
-    __slots__ = ("copy", "id", "memory", "mesh", "__weakref__")
+    __slots__ = ("beside", "copy", "id", "memory", "mesh", "__weakref__")
+    beside: tuple[int, ...]  # of what says whether an operator has succeeded: the handles of its other results
 
     def __init__(self, mesh: Any, id_: int, memory: int | None = None, copy: bool = False) -> None:
-        self.mesh, self.id, self.copy = mesh, id_, copy  # a copy that should be a view of `memory`
+        self.mesh, self.id, self.copy, self.beside = mesh, id_, copy, ()  # a copy that should be a view of `memory`
         self.memory = id_ if memory is None else memory  # the same for tensors that may share memory
         mesh.live[id_] = None
         if copy:
             mesh.copied[self.memory] += 1
+
+    def becomes_copy_of(self, other: Handle) -> None:
+        """Its tensor, whose memory nobody else has, should be a view of that of `other`."""
+        self.memory, self.copy = other.memory, True
+        self.mesh.copied[self.memory] += 1
 
     def __del__(self) -> None:
         if self.copy:
@@ -50,10 +58,14 @@ class RemoteTensor(torch.Tensor):
     operator: Any = None
 
     @staticmethod
-    def make(handle: Handle, placement: Placement, sizes: Any, strides: Any, dtype: torch.dtype, offset: int = 0) -> RemoteTensor:
+    def make(handle: Handle, placement: Placement, sizes: Any, strides: Any, dtype: torch.dtype, offset: Any = 0) -> RemoteTensor:
         x = torch.Tensor._make_wrapper_subclass(RemoteTensor, sizes, strides=strides, storage_offset=offset, dtype=dtype)
         x.handle, x.placement = handle, placement
         return x
+
+    def another(self) -> RemoteTensor:
+        """Another object for the same tensor."""
+        return RemoteTensor.make(self.handle, self.placement, self.shape, self.stride(), self.dtype, self.storage_offset())
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:  # type: ignore[override]
@@ -76,16 +88,18 @@ class RemoteTensor(torch.Tensor):
         return self.mesh.fetch(self)
 
     def cpu(self, *_: Any, **__: Any) -> torch.Tensor:  # type: ignore[override]
-        """Its value, as a tensor of this process."""
-        return self.fetched("cpu()")
+        """Its value, as a tensor of this process; gradients go back to the workers."""
+        return Fetched.apply(self) if self.requires_grad and torch.is_grad_enabled() else self.fetched("cpu()")
 
     full_tensor = cpu
 
     def to_worker(self, rank: int) -> RemoteTensor:
         """The same tensor on one worker; gradients go back to where it was."""
-        return Moved.apply(self, rank) if self.requires_grad and torch.is_grad_enabled() else self.mesh.moved(self, OnWorker(rank))
+        return self.mesh.placed(self, OnWorker(rank))
 
-    def numpy(self, **_: Any) -> Any:
+    def numpy(self, *, force: bool = False) -> Any:
+        if self.requires_grad and torch.is_grad_enabled() and not force:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         return self.fetched("numpy()").numpy()
 
     def __array__(self, dtype: Any = None, **_: Any) -> Any:
@@ -140,19 +154,47 @@ class RemoteTensor(torch.Tensor):
 
 
 class Moved(torch.autograd.Function):
-    """A tensor on another worker; its gradient goes back."""
+    """A tensor placed otherwise, on another mesh perhaps; its gradient goes back."""
 
     @staticmethod
-    def forward(ctx: Any, x: RemoteTensor, rank: int) -> RemoteTensor:
-        ctx.back = x.placement
-        return x.mesh.moved(x, OnWorker(rank))
+    def forward(ctx: Any, x: RemoteTensor, mesh: Any, placement: Placement) -> RemoteTensor:
+        ctx.mesh, ctx.placement = x.mesh, x.placement
+        found = mesh.moved(x, placement)
+        return found.another() if found is x else found
 
     @staticmethod
     def backward(ctx: Any, grad: RemoteTensor) -> Any:
-        return grad.mesh.moved(grad, ctx.back), None
+        return ctx.mesh.placed(grad, ctx.placement), None, None
+
+
+class Sent(torch.autograd.Function):
+    """A tensor of this process on the workers; its gradient comes back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, mesh: Any, placement: Placement) -> RemoteTensor:
+        return mesh.put(x.detach(), placement)
+
+    @staticmethod
+    def backward(ctx: Any, grad: RemoteTensor) -> Any:
+        return grad.cpu(), None, None
+
+
+class Fetched(torch.autograd.Function):
+    """The value of a remote tensor; its gradient goes back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: RemoteTensor) -> torch.Tensor:
+        ctx.mesh, ctx.placement = x.mesh, x.placement
+        return x.fetched("cpu()")
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return ctx.mesh.placed(grad, ctx.placement)
 
 
 TENSOR_TYPES.add(RemoteTensor)
+LENT.add(RemoteTensor)
+ELSEWHERE[RemoteTensor] = RemoteTensor.another
 
 
 def locate(world: Any, v: RemoteTensor, source: Any) -> Any:

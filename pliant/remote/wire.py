@@ -16,12 +16,15 @@ from typing import Any
 
 import torch
 
-from pliant.export.file import DTYPES, NAMES
+from pliant.export import file
 from pliant.remote.placements import RemoteError
 
 VERSION = 2
 HEAD = b"PLIANT-REMOTE %d\n"
 BOUNDARY = 64
+DTYPES = {**file.DTYPES, "C128": torch.complex128}
+"""As in safetensors, and what there is no name of there."""
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class WireError(RemoteError):

@@ -22,7 +22,7 @@ from pliant import turns
 from pliant.codegen import failures
 from pliant.export.program import Program
 from pliant.export.run import Runner, strides_of
-from pliant.export.text import SPACES, Reader
+from pliant.export.text import Reader
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Site
 from pliant.lower import liveness
@@ -32,8 +32,6 @@ from pliant.remote.placements import RemoteError, chunk, pieces
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.parser import parse
 from pliant.symbolic.scope import Scope
-
-PROGRAM_SPACES = SPACES | {c.SPACE}
 
 
 class Failure:
@@ -95,7 +93,7 @@ class Loaded:
     """A program, ready to run. `collectives`: its operations that are, with the sizes of their operands."""
 
     def __init__(self, text: str, numbers: list[str], cuts: list[list]) -> None:
-        self.program: Program = Reader(PROGRAM_SPACES).program(text)
+        self.program: Program = Reader(c.PROGRAM_SPACES).program(text)
         for op in self.program.ops:  # so that an error has the user's line
             if op.site is not None:
                 op.site = Site(op.site.filename, op.site.lineno, op.site.function, 0, named(op.site.function))
@@ -276,7 +274,7 @@ class Worker:
             raise
         n = len(outputs)
         for h, t in zip(outputs, outs[:n], strict=True):
-            self.tensors[h] = t
+            self.tensors[h] = c.spelled_out(t)
         if wanted:
             answers.append(outs[n:])
 

@@ -239,3 +239,15 @@ def test_bounded(wraps: bool, masked: bool, numbers: list[int], fails: bool, che
         else:
             assert rc == 0
             np.testing.assert_array_equal(got[2], reference(kernel, memory, sizes)[2])
+
+
+def test_a_size_that_is_one_but_does_not_say_so():
+    def f(x):
+        n = 2 + (-1 // x.shape[0])
+        found = torch.zeros(1, 1).index_put((torch.zeros(1, dtype=torch.long),), x.sum() * torch.ones(n, 1), accumulate=True)
+        return found + torch.ones(n, 1)
+
+    g = pliant.compile(f, strict=True)
+    for rows in (3, 5, 9):
+        x = torch.randn(rows, 3)
+        assert torch.allclose(g(x), f(x), atol=1e-5)

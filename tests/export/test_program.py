@@ -557,3 +557,33 @@ def test_programs_under_function_transforms_are_refused():
     for call in (torch.vmap(lambda v: p(v[None])), torch.func.grad(lambda v: p(v).sum())):
         with pytest.raises(ValueError, match="in memory"):
             call(torch.randn(4, 3))
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: x == x.conj(), lambda x: x @ x.mH, lambda x: x.conj().imag * 2, lambda x: torch._neg_view(x) * 2, lambda x: x.imag + 1,
+    lambda x: x.mul(1j) + complex(-0.0, 2), lambda x: torch.full_like(x, complex("nan")).real.isnan(),
+])  # fmt: skip
+def test_conjugates_and_complex_numbers_in_files(tmp_path, f):
+    """A tensor that is the conjugate of its memory is so when it is read back, whichever way the arguments lie."""
+
+    class M(torch.nn.Module):
+        def forward(self, x):
+            return f(x)
+
+    z = torch.randn(4, 2, dtype=torch.complex64)
+    for example in (z, z.conj()):
+        pliant.export(M(), (example,)).save(tmp_path / "p.pliant")
+        p = pliant.load(tmp_path / "p.pliant")
+        for given in (z, z.conj(), z.t().contiguous().t().conj()):
+            assert torch.allclose(p(given), f(given))
+
+
+def test_a_text_that_forgets_a_conjugate_is_refused():
+    class M(torch.nn.Module):
+        def forward(self, x):
+            return x.conj() * 2
+
+    text = str(pliant.export(M(), (torch.randn(4, 2, dtype=torch.complex64),)))
+    assert " conj = aten._conj" in text
+    with pytest.raises(FormatError, match="conjugated"):
+        Reader().program(text.replace(" conj = ", " = "))

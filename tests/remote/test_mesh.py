@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import pickle
 import subprocess
 import sys
 import weakref
@@ -137,6 +138,64 @@ def test_errors_come_back_once_with_the_line(mesh):
     assert torch.equal(total.cpu(), before), "no worker may write half a step"
     assert torch.equal(good.cpu(), table.cpu()[:6] * 2)
     assert torch.equal(f(table, mesh.shard(torch.arange(6)), total).cpu(), good.cpu())
+
+
+def test_the_end_of_a_with_tells_what_failed():
+    with pytest.raises(IndexError), remote.mesh(2, transport="threads", timeout=30) as mesh:
+        F.embedding(mesh.shard(torch.tensor([0, 60])), mesh.replicate(torch.randn(10, 3)))
+    with remote.mesh(2, transport="threads", timeout=30) as mesh:
+        x = mesh.shard(torch.ones(3)) + 1
+    for use in (x.cpu, lambda: x + 1, lambda: repr(x), lambda: mesh.shard(torch.ones(3)), lambda: pliant.compile(F.relu, on=mesh)(x)):
+        with pytest.raises(remote.RemoteError, match="closed"):
+            use()
+
+
+def caught_at_a_fetch(table, index, total):
+    total.add_(1)
+    try:
+        return F.embedding(index, table).sum().item()
+    except IndexError:
+        return "caught"
+
+
+RAISING = {
+    "linalg": (torch.linalg.inv, torch.linalg.LinAlgError),
+    "assertion": (lambda x: torch._assert_async(x.sum() > 0), RuntimeError),
+    "class": (lambda x: F.nll_loss(x, torch.tensor([0, 1, 9])), IndexError),
+    "gather": (lambda x: x.gather(0, x.long() + 5), RuntimeError),
+    "division": (lambda x: x.long() // x.long(), RuntimeError),
+    "take": (lambda x: x.take(torch.tensor([99])), IndexError),
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_errors_are_of_the_class_that_one_process_raises(mesh, name):
+    f, kind = RAISING[name]
+    with pytest.raises(kind):
+        f(torch.zeros(3, 3))
+    for there in (f, pliant.compile(f, on=mesh)):
+        lost = there(mesh.shard(torch.zeros(3, 3)))
+        with pytest.raises(kind, match=r"test_mesh.py:\d+ in <lambda>|linalg") as told:
+            mesh.synchronize()
+        assert isinstance(told.value, remote.Failed) and type(pickle.loads(pickle.dumps(told.value))) is type(told.value)
+        mesh.synchronize()
+        if lost is not None:
+            with pytest.raises(kind, match="not computed"):
+                lost.cpu()
+
+
+def test_handlers_around_a_fetch(mesh):
+    """They hear of errors in compiled functions, too, once, and what was written stays."""
+    table, total = mesh.replicate(torch.randn(10, 3)), mesh.replicate(torch.zeros(()))
+    for i, f in enumerate((caught_at_a_fetch, pliant.compile(caught_at_a_fetch, on=mesh))):
+        assert f(table, mesh.shard(torch.tensor([0, 60])), total) == "caught"
+        mesh.synchronize()
+        assert total.item() == i + 1
+    read = pliant.compile(lambda x: x.sum().item(), on=mesh)
+    F.embedding(mesh.shard(torch.tensor([0, 60])), table)
+    with pytest.raises(IndexError):  # of what came before
+        read(table)
+    assert isinstance(read(table), float)
 
 
 def branches(x):
@@ -464,7 +523,61 @@ BEGINNERS = {
     "an array": lambda x: torch.as_tensor((x + 1).detach().numpy().sum()),
     "a complex number": lambda x: torch.complex(x.float(), x.float()) * 2j,
     "one number rolled": lambda x: x.sum().roll(1, 0),
+    "an array of an input": lambda x: torch.as_tensor(x.numpy() * 2),
+    "numbers": lambda x: torch.tensor(x[0].tolist() + x.to(torch.complex128)[1].tolist()),
+    "positions": lambda x: (x > 0).nonzero(),
+    "a conjugate": lambda x: (lambda z: (z == z.conj(), z @ z.mH, z.conj().imag * 2, z.conj()))(torch.complex(x, x.flip(0))),
+    "complex numbers": lambda x: torch.complex(x, x).mul_(1j) + complex(1, -0.0),
+    "turned in place": lambda x: x.clone().transpose_(0, 1) + x.clone().swapaxes_(0, 1),
+    "one row for many": lambda x: x.unsqueeze(0).expand(2, *x.shape).unflatten(-1, (1, x.shape[-1])).unsqueeze(0).squeeze(0),
+    "a negative view": lambda x: (torch._neg_view(x).sum(0), torch._neg_view(x)),
 }
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_are_put_in_place(mesh, kind):
+    """They hold weak references to their weights, and are trained by operators of our own."""
+    torch.manual_seed(0)
+    net = kind(4, 5, num_layers=2, batch_first=True)
+    twin, x = mesh.replicate(copy.deepcopy(net)), torch.randn(5, 3, 4)
+    assert [w() for w in twin._flat_weight_refs] == list(twin.parameters()) == twin._flat_weights
+    net(x)[0].square().sum().backward()
+
+    def step(x):
+        out = twin(x)[0]
+        out.square().sum().backward()
+        return out
+
+    assert torch.allclose(pliant.compile(step, on=mesh)(mesh.shard(x)).cpu(), net(x)[0], atol=1e-6)
+    for p, q in zip(net.parameters(), twin.parameters(), strict=True):
+        assert torch.allclose(p.grad, q.grad.cpu(), atol=1e-5)
+
+
+def test_results_of_inference_mode(mesh):
+    net = torch.nn.Linear(4, 3)
+    x, twin = torch.randn(5, 4), mesh.replicate(copy.deepcopy(net))
+    y = pliant.compile(torch.inference_mode()(lambda x: twin(x).softmax(-1)), on=mesh)(mesh.shard(x))
+    assert type(y) is remote.RemoteTensor and y.is_inference() and y.placement == remote.Shard(0)
+    assert torch.allclose((y + 1).cpu(), net(x).softmax(-1) + 1)
+
+
+def test_complex128_travels(mesh):
+    z, w = torch.randn(7, 4, dtype=torch.complex128), torch.randn(4, 2, dtype=torch.complex128)
+    here = z.clone().requires_grad_(), w.clone().requires_grad_()
+    out = (here[0] @ here[1].conj()).exp()
+    out.abs().square().sum().backward()
+
+    def step(z, w):
+        out = (z @ w.conj()).exp()
+        out.abs().square().sum().backward()
+        return out
+
+    for f in (step, pliant.compile(step, on=mesh)):
+        for put in (mesh.replicate, mesh.shard, mesh[1].put):
+            there = put(z).requires_grad_(), (mesh[1].put if put == mesh[1].put else mesh.replicate)(w.clone().requires_grad_())
+            assert there[1].requires_grad and torch.allclose(f(*there).cpu(), out)
+            assert all(torch.allclose(a.grad, b.grad.cpu()) for a, b in zip(here, there, strict=True))
+    assert torch.equal(mesh.shard(z.conj()).to_worker(2).cpu(), z.conj())
 
 
 @pytest.mark.parametrize("name", BEGINNERS)

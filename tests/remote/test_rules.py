@@ -206,3 +206,23 @@ def test_a_view_of_pieces_whose_length_may_be_one(mesh):
         a, x = torch.randn(n, m), torch.randn(n, m)
         for got, want in zip(g(mesh.shard(a), mesh.shard(x)), f(a, x), strict=True):
             assert torch.equal(got.cpu(), want)
+
+
+WRITTEN = {
+    "rows": lambda x: (lambda y: (y.__setitem__(-1, 2.0), y.__setitem__(2, y[3]), y)[2])(x.clone()),
+    "shifted": lambda x: (lambda y: (y.__setitem__(slice(1, None), x[:-1]), y)[1])(x.clone()),
+    "a view that lives": lambda x: (lambda y: (lambda v: (v.mul_(3), y.add_(1), v + 0 * y.sum())[2])(y[1:4]))(x * 1),
+    "a loop": lambda x: (lambda y: ([y[i].copy_(x[i] * i) for i in range(3)], y)[1])(torch.zeros_like(x)),
+    "a mask and columns": lambda x: (lambda y: (y.__setitem__(x > 0, 0.0), y[:, 0].fill_(5), y[:, 2:].copy_(y[:, :2]), y)[3])(x.clone()),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_a_graph_makes_is_written_through_views_of_pieces(mesh, name):
+    """It is made whole, on every worker; what it is made of stays as it was."""
+    there = pliant.compile(WRITTEN[name], on=mesh)
+    for rows in (7, 5, 8):
+        x = torch.randn(rows, 4, dtype=torch.float64)
+        for dim in (0, 1):
+            given = mesh.shard(x, dim)
+            assert torch.allclose(there(given).cpu(), WRITTEN[name](x)) and torch.equal(given.cpu(), x)

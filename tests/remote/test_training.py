@@ -58,6 +58,85 @@ def test_pipeline(gpt):
         assert {str(p.placement) for p in model.parameters()} == {"OnWorker(0)", "OnWorker(1)"}
 
 
+OPTIMIZERS = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "AdamW, groups": lambda p: torch.optim.AdamW([{"params": [q], "lr": 0.01 * (i + 1)} for i, q in enumerate(p)], weight_decay=0.1),
+    "Adam, a learning rate in a tensor": lambda p: torch.optim.Adam(p, lr=torch.tensor(0.01)),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.01, centered=True, momentum=0.9),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "Adagrad, fused": lambda p: torch.optim.Adagrad(p, lr=0.1, fused=True),  # counts its steps in tensors of this process
+    "NAdam": lambda p: torch.optim.NAdam(p),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_optimizers_schedules_and_clipping(kind):
+    """On a batch that is cut, with weights that are cut, and on one worker."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.LayerNorm(6), torch.nn.Tanh(), torch.nn.Linear(6, 3)).double()
+    batches = [torch.randn(n, 4).double() for n in (5, 7, 2, 6)]
+
+    def train(model, on, put):
+        optimizer = OPTIMIZERS[kind](model.parameters())
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+        def step(x):
+            loss = torch.nn.functional.cross_entropy(model(x), x.argmax(1) % 3)
+            optimizer.zero_grad()
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            optimizer.step()
+            return loss.detach(), norm
+
+        step, out = on(step), []
+        for x in batches:
+            out += [t.cpu() for t in step(put(x))]
+            schedule.step()
+        return out + [p.detach().cpu() for p in model.parameters()]
+
+    want = train(copy.deepcopy(net), lambda f: f, lambda t: t)
+    with remote.mesh(3, transport="threads", timeout=60) as mesh:
+        cut = {"0.weight": remote.Shard(0), "0.bias": remote.Shard(0), "3.weight": remote.Shard(1)}
+        for place, put in ((mesh.replicate, mesh.shard), (lambda m: mesh.place(m, cut), mesh.replicate), (mesh[1].put, mesh[1].put)):
+            got = train(place(copy.deepcopy(net)), lambda f: pliant.compile(f, on=mesh), put)
+            for a, b in zip(want, got, strict=True):
+                assert torch.allclose(a, b, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("how", ["cut otherwise", "worker to worker", "two meshes", "fetched", "sent", "within a step"])
+def test_gradients_go_back_where_tensors_are_moved(how):
+    torch.manual_seed(0)
+    first, second = torch.nn.Linear(4, 5).double(), torch.nn.Linear(5, 3).double()
+    twins, x = (copy.deepcopy(first), copy.deepcopy(second)), torch.randn(6, 4).double()
+    want = second(first(x).tanh()).square().sum()
+    want.backward()
+    with remote.mesh(2, transport="threads", timeout=60) as a, remote.mesh(3, transport="threads", timeout=60) as b:
+        there = b if how == "two meshes" else a
+        if how == "worker to worker":
+            for worker, m in zip(a, twins, strict=True):
+                worker.put(m)
+        else:
+            if how != "sent":
+                a.replicate(twins[0])
+            if how != "fetched":
+                there.replicate(twins[1])
+
+        def moved(h):
+            if how == "fetched":
+                return h.cpu()
+            return a[1].put(h) if how == "worker to worker" else there.shard(h, 1 if how == "cut otherwise" else 0)
+
+        def step(x):
+            return twins[1](moved(twins[0](x).tanh())).square().sum()
+
+        step = pliant.compile(step, on=a) if how == "within a step" else step
+        loss = step(x if how == "sent" else a[0].put(x) if how == "worker to worker" else a.shard(x))
+        loss.backward()
+        assert torch.allclose(loss.detach().cpu(), want)
+        for p, q in zip((*first.parameters(), *second.parameters()), (*twins[0].parameters(), *twins[1].parameters()), strict=True):
+            assert torch.allclose(p.grad, q.grad.cpu())
+
+
 @pytest.mark.parametrize("stages, micro_batches", [(1, 3), (2, 1), (2, 4), (4, 8), (4, 2), (5, 5)])
 def test_the_order_is_1f1b(stages, micro_batches):
     order = issue_order(stages, micro_batches)

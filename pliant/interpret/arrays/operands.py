@@ -53,10 +53,14 @@ def constant_tensor(a: np.ndarray) -> Any:
 
 
 # -- arrays ---------------------------------------------------------------------------------------------------------------
+LENT: set[type] = {torch.Tensor}
+"""Classes of tensors over whose memory there are arrays."""
+
+
 def lent(t: Any) -> TracedArray:
     """`t.numpy()`: over the memory of a tensor."""
     recorded = t.requires_grad and torch.is_grad_enabled()
-    if recorded or t.device.type != "cpu" or t.is_conj() or t.is_neg() or t.pytype is not torch.Tensor:
+    if recorded or t.device.type != "cpu" or t.is_conj() or t.is_neg() or t.pytype not in LENT:
         raise Unsure("a tensor that NumPy cannot read")
     if t.dtype not in NUMPY:
         raise Unsure(f"dtype {t.dtype}")

@@ -89,6 +89,8 @@ class Space(Numbers):
                 if not spread or type(n) is int or not facts.scope.known_true(ops.or_(ops.eq(n, self.sizes[axis]), ops.eq(n, 1))):
                     raise Refuse
                 stride = facts.size(ops.where(ops.eq(n, 1), 0, facts.size(stride)))
+            if axis not in self.position:  # the space has one element there, and so has `t`
+                continue
             # what does not move along a loop is loaded outside of it, also where the loop has no turn and the tensor no memory
             out[self.position[axis]] = 1 if type(n) is int and n == 0 else facts.size(stride)
         return tuple(out)

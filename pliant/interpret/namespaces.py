@@ -15,7 +15,7 @@ from pliant.interpret.state import Break, vm
 
 SLOTS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
-dict_of = types.ModuleType.__dict__["__dict__"].__get__
+dict_of = vars(types.ModuleType)["__dict__"].__get__
 """The dict of a module, past what its class makes of attributes."""
 
 

@@ -180,9 +180,10 @@ def class_value(raw: Any, cls: type, name: str) -> Any:
     if id(cls) in vm.world.own_functions:
         owner = next((b for b in cls.__mro__ if name in b.__dict__), cls)
         return raw if id(owner) in vm.world.own_functions else class_value(raw, owner, name)
-    if type(cls).__getattribute__ is type.__getattribute__ and not hasattr(type(cls), "__getattr__"):
+    meta = type(cls)
+    if meta.__getattribute__ is type.__getattribute__ and not hasattr(meta, "__getattr__") and not hasattr(meta, name):
         return vm.world.locate(raw, S.const(cls).attr(name))
-    vm.world.type_attr(cls, name, raw)  # its metaclass has a way to attributes of its own: the guards look where it lies
+    vm.world.type_attr(cls, name, raw)  # its metaclass has a say in it (`__name__`, too): the guards look where it lies
     owner = next((b for b in cls.__mro__ if name in b.__dict__), cls)
     return vm.world.locate(raw, S.const(owner).dict().key(name))
 

@@ -11,6 +11,7 @@ import types
 import pytest
 import torch
 
+from tests.helpers import compiled
 from tests.programs.registry import cases, each, program, t
 
 ROWS = each(3, 5, 2, tail=(4,))
@@ -143,3 +144,50 @@ def what_is_not_there(x):
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()
+
+
+class NamedByHand:
+    __name__ = "torch"
+    __qualname__ = "here.NamedByHand"
+    __module__ = "mine"
+    __doc__ = "words"
+    mro = 3
+
+
+class Under(NamedByHand):
+    pass
+
+
+class Meta(type):
+    other = "of the class of the class"
+
+    @property
+    def tag(cls):
+        return "told by the class of the class"
+
+
+class OfMeta(metaclass=Meta):
+    tag = "of the class"
+    other = "of the class"
+
+
+def test_names_that_classes_of_classes_have_too():
+    """What an instance is told of `__name__` and the like lies in its class, whatever the class itself is told of them."""
+
+    def fn(o, x):
+        t = type(o)
+        if isinstance(o, OfMeta):
+            return x + 1, o.tag, o.other, t.tag, t.other, Meta.other
+        return x + o.mro, o.__name__, o.__doc__, o.__module__, o.__qualname__ if "q" in o.__doc__ else "", t.__name__, t.__doc__
+
+    run = compiled(fn, backend="aten")
+    changes = [
+        (NamedByHand, "__doc__", "new, with q"), (NamedByHand, "mro", 9), (Meta, "other", "meta"), (OfMeta, "other", "class"),
+        (NamedByHand, "__module__", "elsewhere"), (NamedByHand, "__name__", "Renamed"), (Under, "__name__", "Under2"), (Under, "mro", 4),
+    ]  # fmt: skip
+    for cls, name, value in [(object, "", ""), *changes]:
+        if name:
+            setattr(cls, name, value)
+        for o in (NamedByHand(), Under(), OfMeta()):
+            want, got = fn(o, torch.ones(3)), run(o, torch.ones(3))
+            assert torch.equal(want[0], got[0]) and want[1:] == got[1:]

@@ -178,7 +178,7 @@ def test_names_that_classes_of_classes_have_too():
         t = type(o)
         if isinstance(o, OfMeta):
             return x + 1, o.tag, o.other, t.tag, t.other, Meta.other
-        return x + o.mro, o.__name__, o.__doc__, o.__module__, o.__qualname__ if "q" in o.__doc__ else "", t.__name__, t.__doc__
+        return x + o.mro, o.__name__, o.__doc__, o.__module__, o.__qualname__ if "q" in (o.__doc__ or "") else "", t.__name__, t.__doc__
 
     run = compiled(fn, backend="aten")
     changes = [

@@ -70,7 +70,7 @@ def listed(module: str, reasons: dict[str, str], **options: Any) -> None:
 
 
 # Programs that still differ from eager, or from what was hoped for, and why.
-KNOWN: dict[str, str] = {"keys_of_own_classes": "keys of a dict of objects that a method's call made, behind a break (PL0007)"}
+KNOWN: dict[str, str] = {}
 
 
 def cases(module: str) -> list:

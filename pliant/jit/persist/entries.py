@@ -187,6 +187,8 @@ def hints(table: Writer, found: Capture, c: Compiler) -> dict[int, tuple[Any, tu
                     v = vars(v).get("__wrapped__")
         elif g.kind in ("ID_MATCH", "TYPE_MATCH", "EMPTY"):
             at_source(table, g.value, g.source, () if g.kind == "ID_MATCH" else (("type", None),))
+            if issubclass(type(g.value), types.ModuleType):  # a class that it alone leads to, maybe (`torch._VF`)
+                at_source(table, type(g.value), g.source, (("type", None),))
         elif g.kind == "TENSOR_MATCH":
             at_source(table, g.value.pytype, g.source, (("type", None),))
     return codes

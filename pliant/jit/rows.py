@@ -48,6 +48,7 @@ from pliant.jit.exception_rows import EXCEPTION, HEAPTYPE
 from pliant.jit.immutable_rows import immutable_row
 from pliant.jit.reconstruct import CONSTANT, INSTANCE, Builder, CannotReconstruct, Early, Name, Row, class_of
 from pliant.jit.tensor_rows import traced
+from pliant.native import EntryPoint
 
 try:
     from pliant.jit import array_rows
@@ -471,7 +472,7 @@ ROWS: dict[type, Row] = {
             types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
             torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops, torch._C.FunctionSchema,
             torch._C.Argument, torch.Generator, torch._C._TorchFunctionState,
-            functools._lru_cache_wrapper, *set(IMMUTABLE).difference(immutable_rows.ROWS),
+            functools._lru_cache_wrapper, EntryPoint, *set(IMMUTABLE).difference(immutable_rows.ROWS),
         ),
         CONSTANT,
     ),

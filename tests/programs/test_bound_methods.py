@@ -232,3 +232,32 @@ def test_guards_and_captures_ask_no_object(cls, program):
         assert Asked.heard == said and torch.equal(got, want)
         for name in ("n", "t"):
             assert str(object.__getattribute__(ours, name)) == str(object.__getattribute__(theirs, name))
+
+
+class WithFallback:
+    k = 1
+
+    def __init__(self):
+        self.fallback = self.initial
+
+    def initial(self, x):
+        return x + self.k
+
+
+def test_bound_methods_that_are_compiled_themselves(monkeypatch):
+    """They outlive the graph as they are: held by what it makes, as results, and behind a break."""
+
+    def fn(x):
+        made = WithFallback()
+        method = made.initial
+        torch._C._log_api_usage_once("a break")
+        return made, made.fallback(x), method, [method]
+
+    eager = fn(torch.ones(2))
+    monkeypatch.setattr(WithFallback, "initial", pliant.compile(WithFallback.initial, backend="aten"))
+    run = pliant.compile(fn, backend="aten", strict=True)
+    for n in (2, 3, 4):
+        made, answer, method, held = run(torch.ones(n))
+        assert answer.tolist() == [2.0] * n and len(eager) == 4
+        assert made.fallback.__self__ is method.__self__ is held[0].__self__ is made
+        assert method(torch.ones(n)).tolist() == [2.0] * n

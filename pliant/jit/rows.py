@@ -18,6 +18,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.hooks import RemovableHandle
 
@@ -472,7 +473,7 @@ ROWS: dict[type, Row] = {
             types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
             torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops, torch._C.FunctionSchema,
             torch._C.Argument, torch.Generator, torch._C._TorchFunctionState,
-            functools._lru_cache_wrapper, EntryPoint, *set(IMMUTABLE).difference(immutable_rows.ROWS),
+            functools._lru_cache_wrapper, EntryPoint, np.longdouble, np.clongdouble, *set(IMMUTABLE).difference(immutable_rows.ROWS),
         ),
         CONSTANT,
     ),

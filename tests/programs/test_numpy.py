@@ -771,3 +771,18 @@ def test_one_number_of_an_array_is_no_sequence(at, value):
 def test_an_array_by_a_tensor_is_its_reciprocal_times_the_array(dtype):
     for kind in ("float32", "int64"):
         check(lambda a, x: a / x, ((np.arange(4) * 3 + 1).astype(kind), (torch.arange(4) * 7 + 3).to(dtype)), breaks=0)
+
+
+def test_numbers_that_no_tensor_holds():
+    """`longdouble`s are given back, and carried over a graph break, as they are."""
+
+    def fn(x):
+        eps = np.finfo(np.longdouble).eps
+        torch._C._log_api_usage_once("a break")
+        return x + float(eps * 0), eps, np.longdouble(1) / 3, np.clongdouble(1j)
+
+    run = pliant.compile(fn, backend="aten", strict=True)
+    for n in (2, 3):
+        want, got = fn(torch.ones(n)), run(torch.ones(n))
+        assert torch.equal(want[0], got[0])
+        assert [(type(v), repr(v)) for v in want[1:]] == [(type(v), repr(v)) for v in got[1:]]

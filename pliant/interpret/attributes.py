@@ -173,6 +173,11 @@ def from_outside(obj: Any) -> bool:
     return id(obj) in vm.world.outside or issubclass(type(obj), ModuleType)
 
 
+def place_of(obj: Any) -> Any:
+    """The source of an object from outside; modules are guarded by what they are."""
+    return S.const(obj) if issubclass(type(obj), ModuleType) else vm.world.sources[id(obj)]
+
+
 def class_value(raw: Any, cls: type, name: str) -> Any:
     """A plain object found on a class: it belongs to the outside, unless the program has set it."""
     if name in vm.world.class_writes and class_writes.written(cls, name) is raw:
@@ -419,7 +424,7 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
         v = raw.__get__(obj, t)
     except (AttributeError, ValueError):
         if outside and (tr is types.MemberDescriptorType or raw is CONTENTS):
-            vm.world.guard(vm.world.sources[id(obj)], "PREDICATE", Empty(raw), name)
+            vm.world.guard(place_of(obj), "PREDICATE", Empty(raw), name)
         raise
     if t is functools.partial and id(obj) in vm.world.standing:
         _, real, source = vm.world.standing[id(obj)]
@@ -427,7 +432,7 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
     if outside:
         if id(obj) in vm.world.raised_outside and tracebacks.changed(obj, name):
             return v
-        return vm.world.locate(v, vm.world.sources[id(obj)].attr(name))
+        return vm.world.locate(v, place_of(obj).attr(name))
     return v
 
 

@@ -244,7 +244,8 @@ BREAKS: dict[str, BreakInfo] = {
         "A hook is Python code that runs at another time than where it is written.",
         (
             "Register hooks before compiling; hooks of modules that exist by then are interpreted like other code.",
-            "Hooks on results, and `saved_tensors_hooks`, do not break the graph if they do nothing but compute.",
+            "Hooks on tensors that are made inside, and `saved_tensors_hooks`, do not break the graph if they do nothing but compute.",
+            "A hook on a result that another result comes from does: gradients that are asked of it pass by the hook.",
             "Write what the hook does into `forward`, or use a `torch.autograd.Function`.",
         ),
     ),

@@ -125,6 +125,23 @@ def deleted(x):
     return y
 
 
+class Slotted(types.ModuleType):
+    __slots__ = ("slot",)
+
+
+SLOTTED = made(Slotted)
+
+
+def of_the_type(x):
+    told = [PLAIN.__class__.__name__, PLAIN.__annotations__, PLAIN.__name__, str(PLAIN.__spec__), hasattr(PLAIN, "__file__")]
+    return [x + len(told), x + hasattr(SLOTTED, "slot"), x + len(told[1])]
+
+
+def slots(x):
+    SLOTTED.slot = 4
+    return x + SLOTTED.slot + SLOTTED.k
+
+
 def missing(x):
     return x + PLAIN.nowhere
 
@@ -167,6 +184,7 @@ def history(fn) -> list:
 
 PROGRAMS = [
     names_of_both, method, without_self, getattr_, getattribute, written, setter, setattr_, declared, given, by_dict, deleted, missing,
+    of_the_type, slots,
 ]  # fmt: skip
 
 

@@ -376,8 +376,6 @@ BINDING = {
     functools._lru_cache_wrapper,
 }  # fmt: skip
 """Descriptors of C that bind a function to the object, and read nothing of it."""
-SLOTS = {types.MethodDescriptorType, types.WrapperDescriptorType}
-"""Methods of C types."""
 STORED = {types.GetSetDescriptorType, types.MemberDescriptorType}
 """Descriptors of C that give what an object holds: a guard may read them again."""
 

@@ -26,7 +26,7 @@ from pliant.guards import source as S
 from pliant.guards.question import Raised
 from pliant.interpret import globalstate, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
-from pliant.interpret.attributes import SLOTS, bind_class, bound_special, lookup, type_name
+from pliant.interpret.attributes import bind_class, bound_special, lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
@@ -35,6 +35,7 @@ from pliant.interpret.gate import SETTINGS, captured_call, has_c_state, ordered,
 from pliant.interpret.generators import Generator, Left
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
+from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.slots_of_object import by_identity
 from pliant.interpret.state import Break, carried, taken, vm, writes
 from pliant.interpret.types.functions import is_namespace

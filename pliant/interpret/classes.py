@@ -25,7 +25,7 @@ import torch
 from pliant.bytecode import kinds as K
 from pliant.guards import source as S
 from pliant.interpret import policy, runtime, shadows
-from pliant.interpret.attributes import SLOTS, forget_lookups, getattr_, lookup, type_name
+from pliant.interpret.attributes import forget_lookups, getattr_, lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.calls import call, inline, native
 from pliant.interpret.capture import UNSET
@@ -35,6 +35,7 @@ from pliant.interpret.gate import to_c
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.instances import type_of
 from pliant.interpret.lookasides import lookaside
+from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import CellType, cell_name, global_value, load_deref
 from pliant.interpret.shadows import WRITTEN

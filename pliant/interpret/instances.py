@@ -24,9 +24,10 @@ import torch
 from torch._opaque_base import OpaqueBase
 
 from pliant.interpret import process_state
-from pliant.interpret.attributes import SLOTS, bound_special, getattr_, guard_order, lookup
+from pliant.interpret.attributes import bound_special, getattr_, guard_order, lookup
 from pliant.interpret.calls import LOOKASIDES, call, interp
 from pliant.interpret.capture import UNSET
+from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.slots import truth
 from pliant.interpret.state import Break, vm

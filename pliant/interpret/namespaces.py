@@ -13,7 +13,8 @@ from pliant.guards import source as S
 from pliant.interpret.capture import UNSET
 from pliant.interpret.state import Break, vm
 
-SLOTS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+SLOTS = {types.MethodDescriptorType, types.WrapperDescriptorType}
+"""Methods of C types."""
 
 dict_of = vars(types.ModuleType)["__dict__"].__get__
 """The dict of a module, past what its class makes of attributes."""

@@ -126,6 +126,22 @@ def nothing_done(capture: Any, last: Any) -> None:
         raise Break("PL0041", "an operation that may raise, behind a write and what a side of a branch has done")
 
 
+def remembered(trace: Any) -> tuple[dict, dict, dict, set]:
+    """Copies of what the trace knows of memory: `known`, `masks`, `items`, `stale`."""
+    masks, items = ({m: dict(of) for m, of in memory.items()} for memory in (trace.masks, trace.items))
+    return dict(trace.known), masks, items, set(trace.stale)
+
+
+def keep_guards_alone(scope: Any, token: tuple, names: set[str]) -> None:
+    """Forget what was learnt since the snapshot, but for guards and what was read outside. `names`: of the symbols there were by then."""
+    relied = scope.guards_since(token)
+    read = {name: s for name, s in scope.symbols.items() if name not in names and s.info.backed}
+    scope.rollback(token)
+    scope.symbols.update(read)
+    for g in relied:
+        scope.keep(g)
+
+
 def one_way(
     run: Callable[[], Leave], script: list[bool], most: int, gradients: bool, carried: Container[int], frames: int = FRAMES
 ) -> Way:
@@ -136,9 +152,8 @@ def one_way(
         if vm.ways_run > RUNS:
             raise TooNested(f"the branches in it take more than {RUNS} runs")
     way = Way([], [])
-    n, calls, changes, asserts, guards = len(trace.ops), len(trace.torch_ops), len(trace.journal), len(scope._asserts), len(scope._guards)
-    known, names, stale = dict(trace.known), set(scope.symbols), set(trace.stale)
-    masks, items = ({m: dict(of) for m, of in memory.items()} for memory in (trace.masks, trace.items))
+    n, calls, changes, asserts = len(trace.ops), len(trace.torch_ops), len(trace.journal), len(scope._asserts)
+    names, memory = set(scope.symbols), remembered(trace)
     token, oracle, made, depth, exc = scope.snapshot(), scope.oracle, vm.frames_made, vm.depth, vm.exc
     asking, hashing = vm.asking, vm.hashing
     settings = globalstate.save()
@@ -186,14 +201,9 @@ def one_way(
                 apply_metadata(trace, x, sizes, strides, offset)
         del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
         casts.forget()
-        trace.known, trace.masks, trace.items, trace.stale = known, masks, items, stale
-        relied = scope._guards[guards:]
-        read = {name: s for name, s in scope.symbols.items() if name not in names and s.info.backed}
-        scope.rollback(token)
-        scope.symbols.update(read)
+        trace.known, trace.masks, trace.items, trace.stale = memory
+        keep_guards_alone(scope, token, names)
         globalstate.restore(settings)
-        for g in relied:
-            scope.keep(g)
     check_memory(way, first, gradients, carried)
     world.keep.append(way)
     return way
@@ -344,8 +354,7 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | No
     names, vids = stand_ins(held or [])
     first = trace.next_vid
     token, before = scope.snapshot(), set(scope.symbols)
-    known, stale = dict(trace.known), set(trace.stale)
-    masks, items = ({m: dict(of) for m, of in memory.items()} for memory in (trace.masks, trace.items))
+    memory = remembered(trace)
     vm.rehearsing += 1
     try:
         with gradients(False):
@@ -361,13 +370,8 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | No
     ops = trace.ops[n:]
     del trace.ops[n:], trace.torch_ops[n_torch:]
     casts.forget()
-    trace.known, trace.masks, trace.items, trace.stale = known, masks, items, stale
-    relied = scope.guards_since(token)
-    read = {name: s for name, s in scope.symbols.items() if name not in before and s.info.backed}
-    scope.rollback(token)  # what is assumed of numbers that are found there, too: whoever runs it checks that
-    scope.symbols.update(read)
-    for g in relied:
-        scope.keep(g)
+    trace.known, trace.masks, trace.items, trace.stale = memory
+    keep_guards_alone(scope, token, before)  # what is assumed of numbers that are found there goes: whoever runs it checks that
     try:
         unchanged.check()
     except Open as e:

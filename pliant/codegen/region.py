@@ -18,7 +18,7 @@ from pliant.graph.traced import PYTHON_BACKWARD, NoBackward, Reconsider, TracedT
 from pliant.lower import liveness
 from pliant.lower.leaves import maker_of
 from pliant.lower.restriding import as_views
-from pliant.lower.sections import Section, Uncut, is_number, sections, settle
+from pliant.lower.sections import Section, Uncut, is_number, sections, settle, uncut
 from pliant.lower.views import refuse_parts
 
 
@@ -45,6 +45,8 @@ class PlannedRegion:
         self.flat = settle(trace, self.flat)
         self.n_forward, self.token = len(trace.ops), trace.scope.snapshot()
         self.built, self.tries = False, 3
+        self.seen = {t.vid for t in liveness.tensors_of(self.flat)}
+        self.between: list[TracedTensor] = []  # results that others come from
         self.sections: list[Section] = []
         self.planned: list[Planned] = []
         self.cut()
@@ -58,6 +60,7 @@ class PlannedRegion:
         self.sections, self.known = [], self.trace.scope.snapshot()
         try:
             found = sections(self.trace, self.inputs, self.flat)
+            self.between = self.between or [t for s in found[1:] for t in s.crossing if t.vid in self.seen]
             self.planned = [Planned(self.trace, s.inputs, s.outputs, f"{self.name}_part{k}", s) for k, s in enumerate(found)]
             self.sections = found
         except Uncut:
@@ -66,11 +69,13 @@ class PlannedRegion:
             pass
 
     def whole(self) -> None:
-        """One plan, without sections, and without what these have assumed."""
+        """One plan, without sections, and without what these have assumed. `Uncut` if results come from each other."""
         del self.trace.ops[self.n_forward :]
         self.trace.scope.rollback(self.token)
         self.trace.n_forward, self.sections = None, []
         self.planned = [Planned(self.trace, self.inputs, self.flat, self.name)]
+        if self.between:
+            raise uncut(self.trace, self.between, ())
 
     def build(self, lower: Lowering | None) -> Executable:
         while self.sections:

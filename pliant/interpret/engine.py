@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import casts, changing_numbers, decompositions, derivatives, emptiness, implemented, layout, recurrent, resizing, symnode
+from pliant.graph.operands import op_inputs
 from pliant.graph.originals import SPELLED, torch
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.schema import written
@@ -32,6 +33,7 @@ from pliant.graph.traced import (
     LEAF_VIEWS,
     NO_DERIVATIVE,
     NOT_TAKEN,
+    READS,
     REBASED,
     SYMBOLIC_REFUSED,
     UNBACKED,
@@ -232,6 +234,8 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
             tensor_inputs.check_rebased(trace, n)
         if UNCUT in vm.refused and any([t.requires_grad for op in trace.ops[n:] for t in written(op)]):
             raise Break("PL0011", UNCUT)
+        if not vm.refused.isdisjoint([f"{READS}{t.vid}" for op in trace.ops[n:] for t in op_inputs(op)]):
+            raise Break("PL0011", READS + "the graph cannot be cut there")
     late_errors.check(trace, n, vm.frame)
     if vm.world.data_views:
         datafield.follow(trace.ops[n:])

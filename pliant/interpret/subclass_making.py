@@ -16,7 +16,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.gradients import switch
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm, whole_loops
-from pliant.interpret.tensor_subclasses import BUILT_IN, wraps
+from pliant.interpret.tensor_subclasses import BUILT_IN, has_slots, wraps
 from pliant.interpret.wrappers import is_stand, is_wrapped
 
 Tensor: Any = torch.Tensor
@@ -30,7 +30,7 @@ def checked(cls: Any, data: Any) -> None:
         raise Break("PL0011", "a tensor is made through a class", clean=True)
     if not isinstance(cls, type) or not issubclass(cls, Tensor) or type(cls) not in METACLASSES:
         raise Break("PL0011", "a tensor of what is no plain class", clean=True)
-    if cls is not Tensor and (cls in BUILT_IN or wraps(cls)):
+    if cls is not Tensor and (cls in BUILT_IN or wraps(cls) or has_slots(cls)):
         raise Break("PL0011", f"a {cls.__name__} is made of a tensor", clean=True)
 
 

@@ -585,12 +585,11 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
         return told(fn, args, kwargs)
     if order:
         refuse_replaced(fn.__name__ if type(fn) in (types.MethodDescriptorType, types.WrapperDescriptorType) else "")
-    before = vm.trace.next_vid
     if any([type(t) is TracedTensor and is_wrapped(t) for t in tensors]):
         out = on_parts(fn, args, kwargs)
     else:
         out = record(fn, args, kwargs)
-    return of_class(out, order[0], before) if order else out
+    return of_class(out, order[0]) if order else out
 
 
 def native_code(fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -755,19 +754,23 @@ def l_plain(args: tuple, kw: dict) -> Any:
         shadows.read_all(vm.world, part)
     if not all([issubclass(cls, t) for t in values["types"]]):
         return NotImplemented
-    before = vm.trace.next_vid
     with torch._C.DisableTorchFunctionSubclass():
         out = call(func, tuple(given), dict(named))
-    return out if func in torch.overrides.get_default_nowrap_functions() else of_class(out, cls, before)
+    return out if func in torch.overrides.get_default_nowrap_functions() else of_class(out, cls)
 
 
-def of_attribute(out: Any, cls: type, before: int) -> Any:
+def of_attribute(out: Any, cls: type) -> Any:
     """What PyTorch has worked out for an attribute of a tensor of the class (`T`, `real`): of the class, if it is a tensor."""
-    return of_class(out, cls, before) if type(out) is TracedTensor and torch._C._is_torch_function_enabled() else out
+    return of_class(out, cls) if type(out) is TracedTensor and torch._C._is_torch_function_enabled() else out
 
 
-def of_class(out: Any, cls: type, before: int) -> Any:
-    """Results of the default `__torch_function__`: tensors of the class. `before`: what was made since has a number from this on."""
+def has_slots(cls: Any) -> bool:
+    """Whether its objects are laid out otherwise than tensors: a result cannot become one behind the graph (`support.of_class`)."""
+    return bool(cls.__basicsize__ != Tensor.__basicsize__)
+
+
+def of_class(out: Any, cls: type) -> Any:
+    """Results of the default `__torch_function__`: tensors of the class, views of the plain ones."""
     if cls is Tensor:
         return out
     if type(out) is TracedTensor:
@@ -777,14 +780,15 @@ def of_class(out: Any, cls: type, before: int) -> Any:
             raise Break("PL0011", "'as_subclass' of tensors was replaced, which PyTorch calls for the results of subclasses", clean=True)
         if is_wrapped(out) or wraps(cls):
             raise Break("PL0011", f"a plain result of operators of {cls.__name__}, which is made one of that class", clean=True)
-        if out.vid < before or out.source is not None:
-            with torch._C.DisableTorchFunction():
-                out = graph_call(ALIAS, (out,), {})
+        if has_slots(cls):
+            raise Break("PL0011", f"a result made a {cls.__name__}, whose objects have slots", clean=True)
+        with torch._C.DisableTorchFunction():
+            out = graph_call(ALIAS, (out,), {})
         out.pytype = cls
         vm.world.has_subclasses = True
         return out
     if isinstance(out, list | tuple):  # (named results of PyTorch, too; a named tuple of the program's raises there, as it does in eager)
-        return type(out)([of_class(x, cls, before) for x in out])
+        return type(out)([of_class(x, cls) for x in out])
     return out
 
 

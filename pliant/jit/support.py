@@ -43,6 +43,9 @@ ELSEWHERE: dict[type, Callable[[Any], Any]] = {}
 """Classes of tensors whose data are elsewhere (`pliant.remote`), and what makes another object for the same data."""
 
 
+CLASS = object.__dict__["__class__"]
+
+
 def of_inference(x: torch.Tensor, on: bool) -> torch.Tensor:
     """The memory of `x` as an inference tensor, or as one that is none."""
     with torch._C.DisableTorchFunctionSubclass(), torch._C._InferenceMode(on):  # type: ignore[attr-defined]
@@ -53,6 +56,14 @@ def of_inference(x: torch.Tensor, on: bool) -> torch.Tensor:
     if not on:
         torch._C._autograd._unsafe_set_version_counter((y,), (0,))  # type: ignore[attr-defined]
     return y
+
+
+def of_class(x: torch.Tensor, cls: type) -> torch.Tensor:
+    """A new plain tensor as one of this class, in place: what comes from it keeps its history. (`as_subclass` makes a view.)"""
+    if type(x) is not torch.Tensor:
+        return ORIGINAL.as_subclass(x, cls)  # type: ignore[no-any-return]
+    CLASS.__set__(x, cls)
+    return x
 
 
 def with_version(x: torch.Tensor, version: int) -> torch.Tensor:

@@ -94,7 +94,7 @@ OF_INFERENCE = Row(of_inference)
 def of_class(b: Builder, t: Any) -> str:
     inference = (t.storage_id in b.world.trace.of_inference) is not b.world.begun_in_inference
     plain = of_inference(b, t) if inference else b.output(t)
-    return f"{b.constant(ORIGINAL.as_subclass, 'as_subclass')}({plain}, {b.ref(t.pytype)})"
+    return f"{b.constant(support.of_class, 'of_class')}({plain}, {b.ref(t.pytype)})"
 
 
 OF_CLASS = Row(of_class)

@@ -21,7 +21,7 @@ from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
 from pliant.graph.leaving import MARKS
 from pliant.graph.trace import has_hooks, rebased
-from pliant.graph.traced import HOOKS, UNCUT, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import DATA, HOOKS, LEAF, READS, UNCUT, Reconsider, TracedTensor, Untraceable
 from pliant.lower import leaves, liveness, views
 from pliant.lower.leaves import nodes_under
 from pliant.symbolic.expr import Expr
@@ -55,29 +55,25 @@ class Section:
 
 
 def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]:
-    """The sections of a captured region, whose outputs are flat. None at all: it need not be cut, or cannot be. `Uncut`: another could."""
+    """The sections of a captured region, whose outputs are flat. None at all: it need not be cut. `Uncut`: it must be, and cannot."""
     slots = {t.vid for t in liveness.tensors_of(inputs)}
     written = {t.vid: t for t in liveness.tensors_of(inputs) if rebased(trace, t)}
     seen = written | {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
     shown = leaves.shown(trace, inputs, outputs)
     unheard = trace.data_memory & memory_of([t for t in liveness.tensors_of(inputs) if trace.leaves.get(t.vid, t).requires_grad])
-    if not shown and (not seen or not unheard and (len(seen) < 2 or trace.data_memory)):
-        return []
-    cuttable = may_cut(trace)
-    if not cuttable and not trace.marks:
+    if not shown and (not seen or not unheard and len(seen) < 2):
         return []
     parents = parents_among([t for t in seen.values() if t.vid not in shown], trace.ops, slots - written.keys() | shown.keys())
     if not parents and not shown and not unheard:
         return []
     if trace.hooked and any(map(has_hooks, parents)):
         raise Uncut("a result", "a hook is set on it, which gradients of it that are asked for pass by", HOOKS)
-    if not cuttable:
-        refuse_uncut(trace, parents)
-        return []
+    if not may_cut(trace) or trace.data_memory and not shown and not unheard:
+        raise uncut(trace, parents, shown)
     ops = can_run(trace, inputs)
     live = liveness.live_ops(trace.ops, [*outputs, *(c.expr for c in trace.scope.asserts)], trace.inputs)
     if not {id(op) for op in live} <= {id(op) for op in ops}:
-        return []
+        raise uncut(trace, parents, shown)
     crossing = leaves.rooted(trace, shown, outputs)
     own = list(crossing.values())
     spans = places(trace, ops, parents) + last_writes(ops, unheard)
@@ -88,27 +84,30 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
             heard = not written_unheard(found[1:], trace.data_memory)
             if found and heard and all([leaves.reached(s, trace.freed, crossing) for s in found]):
                 return found
-    refuse_uncut(trace, parents)
-    return []
+    raise uncut(trace, parents, shown)
 
 
 class Uncut(Reconsider):
     """A result comes from another one, and the region cannot be cut between them: capture again without what is in the way."""
 
 
-def refuse_uncut(trace: Any, parents: list[TracedTensor]) -> None:
-    """Raise `Uncut` if another capture can be cut: without effects in front of what may raise, hooks, the engine's calls, or writes
-    with gradients."""
-    if not parents:
-        return
+def uncut(trace: Any, parents: Sequence[TracedTensor], shown: Iterable[int]) -> Uncut:
+    """What is in the way of a cut behind one of `parents`, from which others come: an effect in front of what may raise, hooks, the
+    engine's calls, writes with gradients; else, whatever it is, the capture ends in front of what first reads one."""
+    if shown and not parents:
+        return Uncut("a leaf", "a leaf that is made here is seen, and its data cannot be made first", LEAF)
+    if trace.data_memory:
+        return Uncut("a result", "another one comes from it, or history is kept of memory, that is written through .data", DATA)
     if trace.marks:
-        raise Uncut("a result", "another one comes from it, behind an effect and in front of what may raise", MARKS)
+        return Uncut("a result", "another one comes from it, behind an effect and in front of what may raise", MARKS)
     if trace.hooked:
-        raise Uncut("a result", "another one comes from it, by way of hooks", HOOKS)
+        return Uncut("a result", "another one comes from it, by way of hooks", HOOKS)
     if trace.differentiated:
-        raise Uncut("a result", "another one comes from it, by way of gradients that are differentiated", "backward")
+        return Uncut("a result", "another one comes from it, by way of gradients that are differentiated", "backward")
     if any([t.requires_grad for op in trace.ops for t in liveness.written(op)]):
-        raise Uncut("a result", "another one comes from it, by way of a write with gradients", UNCUT)
+        return Uncut("a result", "another one comes from it, by way of a write with gradients", UNCUT)
+    first = min(parents, key=lambda t: t.vid)
+    return Uncut("a result", "another one comes from it, and a region that is cut between them cannot be made", READS + str(first.vid))
 
 
 def settle(trace: Any, outputs: list[Any]) -> list[Any]:

@@ -308,4 +308,4 @@ def test_a_view_of_what_was_written_since():
         a[0] = y.sum()
         return v * 2, v
 
-    check(parts, *[(torch.randn(n).requires_grad_(), torch.randn(n).requires_grad_()) for n in (4, 5, 3)], grad=True, between=False)
+    check(parts, *[(torch.randn(n).requires_grad_(), torch.randn(n).requires_grad_()) for n in (4, 5, 3)], grad=True)

@@ -116,7 +116,7 @@ def attributes(x):
     return parts, list(Logged.calls)
 
 
-@program(*GRADS, grad=True, between=False, **WHOLE)  # an object of a subclass is a view that no graph has
+@program(*GRADS, grad=True, **WHOLE)
 def functions_in_python(x):
     Logged.calls.clear()
     y = x.as_subclass(Logged)
@@ -133,7 +133,7 @@ def operators(x):
     return out, list(Logged.calls)
 
 
-@program(*GRADS, grad=True, between=False, **WHOLE)  # an object of a subclass is a view that no graph has
+@program(*GRADS, grad=True, **WHOLE)
 def written_in_place(x):
     Logged.calls.clear()
     y = x.clone().as_subclass(Logged)
@@ -171,10 +171,28 @@ def nobody_answers(x):
         return x + 1
 
 
-@program(*GRADS, grad=True, between=False, **WHOLE)  # an object of a subclass is a view that no graph has
+@program(*GRADS, grad=True, **WHOLE)
 def untold(x):
     y = x.as_subclass(Untold)
     return y + 1, y, type(y.sin()) is torch.Tensor
+
+
+class WithMore(torch.Tensor):
+    __slots__ = ("more",)
+
+
+@program(*GRADS, grad=True, breaks=(1, 9))  # objects with slots are made by PyTorch alone
+def slotted(x):
+    y = (x + 1).as_subclass(WithMore)
+    return y, y * 2
+
+
+@program(*GRADS, grad=True, **WHOLE)
+def views_and_bases(x):
+    y = (x + 1).as_subclass(Untold)
+    z = y * 2
+    given = x.as_subclass(Untold)
+    return y, z, given, y.as_subclass(torch.Tensor), [(t._is_view(), t.is_leaf) for t in (y, z, given)]
 
 
 @program(*GRADS, grad=True, **WHOLE)

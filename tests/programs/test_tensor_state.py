@@ -1021,12 +1021,12 @@ listed(__name__, {
     "inference_saved": "an operator raises inside `try`",
     "version_changed_by_hand": "the engine is told to count",
     "version_kept": "the engine is told not to count",
+    "d_data_written_after_use": "a result that another one comes from is written through .data",
     "d_retained_given_back": "a tensor whose gradient is retained outlives the graph",
     "d_hook_that_keeps": "a hook changes a list",
     "d_hook_after_accumulation": "a hook that runs after the engine",
     "d_hook_on_node": "a hook on a node of the autograd graph",
 }, breaks=(1, 9))
-listed(__name__, {"d_data_written_after_use": "a region that writes through .data is one node"}, between=False, breaks=0)
 listed(__name__, {"new_of_tensor": "sizes are pinned"}, breaks=0)
 listed(__name__, {"device_decorated": "it raises"}, must_compile=False)
 

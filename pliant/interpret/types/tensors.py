@@ -375,11 +375,11 @@ def getattr_(t: Any, name: str) -> Any:
         return MethodType(torch.Tensor.__repr__, t) if t.pytype is torch.Tensor else getattr_(t, "__repr__")
     if real is not None and type(raw) is types.GetSetDescriptorType and name not in TOLD:
         return world.locate(getattr(real, name), t.source.attr(name))
-    before, n = vm.trace.next_vid, len(vm.trace.ops)
+    n = len(vm.trace.ops)
     found = getattr(t, name)
     if LEAF_VIEWS in vm.refused:
         tensor_inputs.check_views(vm.trace, n)
-    return found if t.pytype in TENSOR_TYPES else tensor_subclasses.of_attribute(found, t.pytype, before)
+    return found if t.pytype in TENSOR_TYPES else tensor_subclasses.of_attribute(found, t.pytype)
 
 
 OF_CLASS = frozenset(

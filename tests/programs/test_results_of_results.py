@@ -444,6 +444,70 @@ def test_an_input_that_is_written_is_a_result(program, backend):
         same(*sides)
 
 
+def another_shape(x):
+    a = x.sin()
+    x.unsqueeze_(0)
+    return a, a * x
+
+
+def needed_by_a_result_and_a_write(x):
+    h = x.sin()
+    a = h * 1
+    h.mul_(2)
+    b = a * h
+    e = a.exp()
+    h.add_(e)
+    return a, b, h, e
+
+
+def written_by_data(x):
+    a = x.sin()
+    b = a.exp()
+    a.data.mul_(2)
+    return a, b, b * a
+
+
+def written_without_gradients(x):
+    a = x.sin()
+    b = a * x
+    with torch.no_grad():
+        x.mul_(0.5)
+    return a, b
+
+
+def stored_then_written(x):
+    a = x.sin()
+    SEEN.append(x.shape[0])
+    x.mul_(2)
+    return a, a * torch.linalg.cholesky(torch.eye(2) + x.detach().abs().sum()).sum()
+
+
+def refused_or(t: torch.Tensor, u: torch.Tensor) -> Any:
+    try:
+        return list(gradients(t.sum(), u, allow_unused=True, retain_graph=True))
+    except RuntimeError as e:  # what it needs was written to, says eager
+        return str(e)[:40]
+
+
+SEEN: list[int] = []
+HARD = [another_shape, needed_by_a_result_and_a_write, written_by_data, written_without_gradients, stored_then_written]
+
+
+@pytest.mark.parametrize("program", HARD, ids=lambda f: f.__name__)
+def test_where_no_cut_can_be_made_the_graph_ends(program):
+    compiled = pliant.compile(program)
+    for n in (3, 4, 5):
+        sides = []
+        for fn in (program, compiled):
+            base = torch.rand(n, 4, generator=torch.Generator().manual_seed(n)).requires_grad_()
+            x = base * 1
+            out = [*fn(x), x]
+            values = [t.detach().clone() for t in out]
+            sides.append([*values, *[refused_or(t, u) for t in out for u in (*out, base)]])
+        same(*sides)
+    assert pliant.stats()["graph_breaks"]
+
+
 def steps_inside(x, scale):
     x[:, 1:] *= 0.5
     (g,) = torch.autograd.grad((x * scale).sum() + scale, scale)

@@ -28,6 +28,8 @@ THEOREMS = {
     "remainder": ([], "u % a < a", "u % a < a - 1"),
     "remainder is not more": ([], "u % a <= u", "u % a < u"),
     "quotient and remainder": ([], "(u // a) * a + u % a == u", "(u // a) * a == u"),
+    "quotient and remainder, no more": ([], "(u // 8) * 8 + u % 8 <= u", "(u // 8) * 8 + u % 8 < u"),
+    "quotient and remainder, no less": ([], "a * (u // 8) * 8 >= a * u - a * (u % 8)", "a * (u // 8) * 8 > a * u - a * (u % 8)"),
     "round up": ([], "(u + 7) // 8 * 8 >= u", "(u + 7) // 8 * 8 > u"),
     "round up, not too far": ([], "(u + 7) // 8 * 8 < u + 8", "(u + 7) // 8 * 8 < u + 7"),
     "divisible": (["u % 8 == 0"], "(u // 8) * 8 == u", "u // 8 == u"),

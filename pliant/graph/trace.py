@@ -95,6 +95,15 @@ def has_hooks(real: torch.Tensor) -> bool:
         return bool(real._backward_hooks)
 
 
+def has_history(real: torch.Tensor) -> bool:
+    """Whether gradients go on from this tensor. Not from a view made without gradients; once its memory was written, autograd does not
+    say so."""
+    try:
+        return not real.is_leaf
+    except RuntimeError:
+        return False
+
+
 def rebased(trace: Trace, t: TracedTensor) -> bool:
     """Was this input written in place with gradients flowing into it?"""
     fn = t.grad_fn
@@ -188,7 +197,7 @@ class Trace:
             x.pytype = type(real)
             x.source = source
             copy_bits(self, real, x)
-            if requires_grad and not real.is_leaf:
+            if requires_grad and has_history(real):
                 leaf = x
                 with gradients(True):
                     x = Carry.apply(leaf)

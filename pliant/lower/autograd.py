@@ -40,6 +40,7 @@ from pliant.lower import cse, liveness, views
 from pliant.lower.histories import sharing, together
 from pliant.lower.leaves import nodes_under
 from pliant.lower.sections import Section, begun_at, ending, ends
+from pliant.lower.views import without_history
 from pliant.symbolic import DataDependent
 
 aten = torch.ops.aten
@@ -141,7 +142,8 @@ class Plan:
         """A leaf that the region has made is one for the program to see if it is an output, or all that an output has gradients from."""
         without = [op for op in self.program if not any(t.requires_grad for t in liveness.op_inputs(op))]
         made = {t.vid for op in without for t in liveness.op_outputs(op) if t.requires_grad} - self.slot_vids | self.trace.own_leaves
-        shown = made and [t for t in liveness.tensors_of(self.outputs) if t.requires_grad and t.vid in made - self.unseen and t.is_leaf]
+        moving = [t for t in liveness.tensors_of(self.outputs) if t.requires_grad and t.vid in made - self.unseen]
+        shown = any(map(without_history, moving))
         views = views_without(self.program)
         if shown or not self.freed and (self.differentiable and not self.wanted or (made or views) and not self.from_inputs()):
             word = LEAF_VIEWS if views and not made else LEAF

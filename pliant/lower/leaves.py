@@ -16,7 +16,7 @@ from pliant.graph.operands import node_of, views_without
 from pliant.graph.originals import ORIGINAL, new_leaf, new_leaf_of_data, new_parameter
 from pliant.graph.traced import LEAF, LEAF_VIEWS, Reconsider, TracedTensor
 from pliant.lower import liveness
-from pliant.lower.views import DETACH
+from pliant.lower.views import DETACH, without_history
 
 
 def shown(trace: Any, inputs: list[Any], outputs: list[Any]) -> dict[int, TracedTensor]:
@@ -27,7 +27,7 @@ def shown(trace: Any, inputs: list[Any], outputs: list[Any]) -> dict[int, Traced
     for t in liveness.tensors_of(outputs):
         if not t.requires_grad or t.vid in given or t.source is not None:
             continue
-        if t.is_leaf:
+        if without_history(t):
             found[t.vid] = t
             continue
         own = variables_under(t, trace.freed)

@@ -352,7 +352,7 @@ def divided(
         own = [t for t in (*tensors.values(), *later_t.values()) if maker[t.vid] >= 0 and t.vid not in finals]
         turned = [t for t in shown.values() if maker[t.vid] == k]
         alone = [t for t in own if t.requires_grad and t.vid not in shown]
-        unseen = {t.vid for t in alone if t.is_leaf or begins.isdisjoint(begins_at(t))} | {t.vid for t in turned}
+        unseen = {t.vid for t in alone if views.without_history(t) or begins.isdisjoint(begins_at(t))} | {t.vid for t in turned}
         if not {t.vid for t in turned} <= {t.vid for t in out}:
             return []
         results = [*out, *later_s.values()]

@@ -174,7 +174,10 @@ def hides_gradient(op: Any) -> bool:
 
 
 def without_history(t: TracedTensor) -> bool:
+    """Whether gradients end at this tensor, or never come there."""
     try:
         return t.grad_fn is None
     except Untraceable:  # autograd would make the history of a view anew, after its base was written: it has one
         return False
+    except RuntimeError:  # of one that was made without gradients, it refuses to
+        return True

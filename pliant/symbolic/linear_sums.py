@@ -75,7 +75,7 @@ class Linear:
         return False
 
     def promising(self, p: Expr) -> bool:
-        """Whether anything beyond ranges may speak of p, which is no number: not where ranges are exact and no longer fact has a part of it."""
+        """Whether anything beyond ranges may speak of p (no number): not where ranges are exact and no longer fact has a part of it."""
         first = p.terms[0][0]
         if len(first) == 1 and first[0].info is not None and (len(p.terms) == 1 or not p.terms[1][0]):  # a symbol against a number
             return first in self.facts.mentions or "member" in first[0].cache

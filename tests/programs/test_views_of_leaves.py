@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.helpers import compiled
+from tests.helpers import compiled, pliant
 
 
 def leaf(x: torch.Tensor) -> torch.Tensor:
@@ -184,3 +184,79 @@ def test_hessians_of_changing_sizes() -> None:
         for n in (2, 3, 4, 5, 2):
             x = torch.randn(n)
             torch.testing.assert_close(fn(x), program(x), rtol=1e-4, atol=1e-4)
+
+
+def complex_leaf(n: int) -> torch.Tensor:
+    return torch.randn(n, 2, dtype=torch.complex64, generator=torch.Generator().manual_seed(n)).requires_grad_()
+
+
+class Halves(torch.optim.Optimizer):
+    """Complex parameters are stepped as pairs of numbers."""
+
+    def __init__(self, params: Any, broken: bool) -> None:
+        super().__init__(params, {})
+        self.broken = broken
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        with torch.enable_grad():
+            loss = closure()
+        for p in self.param_groups[0]["params"]:
+            pairs, by = torch.view_as_real(p), torch.view_as_real(p.grad)
+            pairs.add_(by, alpha=-0.1)
+            if self.broken:
+                pliant.graph_break()
+            pairs.add_(by.sqrt().nan_to_num(), alpha=-0.1)
+        return loss
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_optimizers_that_write_through_views_without_gradients(broken: bool) -> None:
+    sides = []
+    for way in (lambda f: f, compiled):
+        params = [complex_leaf(n) for n in (3, 4)]
+        optimizer = Halves(params, broken)
+        step = way(optimizer.step)
+
+        def closure() -> torch.Tensor:
+            for p in params:
+                p.grad = None
+            loss = sum(torch.view_as_real(p * p.conj()).sum() for p in params)
+            loss.backward()
+            return loss
+
+        sides.append([step(closure).item() for _ in range(4)])
+    assert sides[0] == pytest.approx(sides[1], rel=1e-5)
+
+
+def test_views_without_gradients_of_what_was_written_since() -> None:
+    """Autograd does not say what history they have."""
+
+    def outcome(fn: Any, v: torch.Tensor) -> Any:
+        try:
+            r = fn(v)
+            return r.grad_fn is None, r.tolist()
+        except RuntimeError as e:
+            return str(e)[:60]
+
+    def doubled(v: torch.Tensor) -> torch.Tensor:
+        return v * 2
+
+    @torch.no_grad()
+    def written(v: torch.Tensor) -> torch.Tensor:
+        v.add_(1)
+        return v * 2
+
+    for program in (doubled, written):
+        run = compiled(program)
+        for kind in ("leaf", "moving", "view", "written", "leaf", "written", "moving"):
+            sides = []
+            for fn in (program, run):
+                v = complex_leaf(3)
+                with torch.no_grad():
+                    view = torch.view_as_real(v)
+                    if kind == "written":
+                        view.mul_(2)
+                v = view if kind in ("view", "written") else v * 1 if kind == "moving" else v
+                sides.append(outcome(fn, v))
+            assert sides[0] == sides[1], (program, kind)

@@ -98,9 +98,9 @@ def forget() -> None:
         reset()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def young_heap():
-    """What is there already is out of the collector's sight while a test runs: late in a run each whole collection takes seconds."""
+    """What is there already is out of the collector's sight while a file's tests run: late in a run each whole collection takes seconds."""
     gc.collect()
     gc.freeze()
     yield

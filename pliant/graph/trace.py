@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pliant.graph import casts, handlers, probe, symnode
 from pliant.graph.dispatch import apply_metadata, copy_bits, dispatch, is_dense, twin
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import ORIGINAL, gradients, torch
+from pliant.graph.originals import ORIGINAL, gradients, has_no_history, torch
 from pliant.graph.record import CONTAINERS, PENDING, Bind, Op, TorchOp, settled
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.schema import written
@@ -188,7 +188,7 @@ class Trace:
             x.pytype = type(real)
             x.source = source
             copy_bits(self, real, x)
-            if requires_grad and not real.is_leaf:
+            if requires_grad and not has_no_history(real):
                 leaf = x
                 with gradients(True):
                     x = Carry.apply(leaf)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from pliant import graph_break
 from tests.helpers import compiled
 
 
@@ -184,3 +185,70 @@ def test_hessians_of_changing_sizes() -> None:
         for n in (2, 3, 4, 5, 2):
             x = torch.randn(n)
             torch.testing.assert_close(fn(x), program(x), rtol=1e-4, atol=1e-4)
+
+
+def in_one(x, y):
+    t = x.detach() * 1
+    a, b = t[:1], t[1:]
+    a.add_(y[:1])
+    b.mul_(0.5)
+    return t, b
+
+
+def before_a_break(x, y):
+    t = x.detach() * 1
+    a, b = t[:1], t[1:]
+    a.add_(y[:1])
+    graph_break()
+    b.mul_(0.5)
+    return t, b
+
+
+def behind_a_break(x, y):
+    t = x.detach() * 1
+    a, b = t[:1], t[1:]
+    graph_break()
+    a.add_(y[:1])
+    b.mul_(0.5)
+    return t, b
+
+
+def returned(x, y):
+    t = torch.zeros(3, 2)
+    b = t[1:]
+    t[0] = y[0]
+    return t, b
+
+
+def given(x, y):
+    a, b = x[:1], x[1:]
+    a.add_(y[:1])
+    return x, b
+
+
+def read(x, y):
+    t = x.detach() * 1
+    a, b = t[:1], t[1:]
+    a.add_(y[:1])
+    graph_break()
+    c = b * 2
+    b.mul_(0.5)
+    return c, b
+
+
+@pytest.mark.parametrize("program", [in_one, before_a_break, behind_a_break, returned, given, read], ids=lambda f: f.__name__)
+def test_a_view_that_nobody_read_since_gradients_came(program) -> None:
+    """PyTorch refuses writes to it: it makes the history of such a view when it is asked for, and a write does not ask."""
+    told = []
+    for fn in (program, compiled(program)):
+        for n in (3, 4):
+            x, y = torch.ones(n, 2), torch.ones(n, 2, requires_grad=True)
+            try:
+                _, b = fn(x, y)
+                b.mul_(2)
+                b.sum().backward()
+                told.append(y.grad.tolist())
+            except RuntimeError as e:
+                told.append(str(e))
+    assert told[:2] == told[2:]
+    assert all("a leaf Variable" in t for t in told) != (program is read)

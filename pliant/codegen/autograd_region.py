@@ -475,7 +475,7 @@ class AutogradRegion:
             if plain:
                 lines.append(f"ctx.mark_non_differentiable({', '.join(items[i] for i in plain)})")
             if len(self.shared) > 1:
-                lines.append("ctx.spent, ctx.kept = 0, None")
+                lines.append("ctx.spent, ctx.kept, ctx.at = 0, None, None")
             lines.append("ctx.set_materialize_grads(False)")
             return [*lines, f"return {tuple_text(items[:n])}"]
 

@@ -28,6 +28,7 @@ from pliant.graph.traced import (
     PYTHON_BACKWARD,
     REBASED,
     SYMBOLIC_REFUSED,
+    UNCUT,
     WRAPPED,
     NoBackward,
     Reconsider,
@@ -266,6 +267,8 @@ class Plan:
                 raise Reconsider(self.name, str(e), refusal) from e
             name = self.operator_named(said, start) if said is not None else self.forward_of(trace.failed_node, start)
             if name is None and isinstance(e, RuntimeError):
+                if WRITTEN_SINCE in str(e) and any([t.requires_grad for op in self.program for t in liveness.written(op)]):
+                    raise Reconsider(self.name, str(e), UNCUT) from e  # eager says so if ever gradients arrive
                 raise NoBackward(e) from e
             if name is None:
                 raise
@@ -353,6 +356,7 @@ class Plan:
         return None
 
 
+WRITTEN_SINCE = "has been modified by an inplace operation"  # the engine's words
 INVALID = "returned an invalid gradient"  # the engine's word for one that has to be summed first, too, where it may not ask
 
 

@@ -51,7 +51,7 @@ class Tied(torch.nn.Module):
 torch.manual_seed(1)
 TIED = Tied()
 EMA = [p.detach().clone() for p in TIED.parameters()]
-RMS = torch.optim.RMSprop(TIED.parameters(), lr=0.01, momentum=0.5, eps=1e-3)  # gradients of a bias under a norm are rounding
+RMS = torch.optim.RMSprop(TIED.parameters(), lr=0.01, momentum=0.5, eps=0.1)  # gradients of a bias under a norm are rounding
 ADAMW = torch.optim.AdamW([{"params": [TIED.gain], "lr": 0.02}, {"params": list(TIED.norm.parameters())}], lr=0.01)
 LBFGS = torch.optim.LBFGS([TIED.gain], lr=0.1, max_iter=2)
 STEP_LR = torch.optim.lr_scheduler.StepLR(RMS, 2, 0.5)

@@ -252,3 +252,33 @@ def test_a_view_that_nobody_read_since_gradients_came(program) -> None:
                 told.append(str(e))
     assert told[:2] == told[2:]
     assert all("a leaf Variable" in t for t in told) != (program is read)
+
+
+def test_views_that_are_made_without_gradients() -> None:
+    """PyTorch notes of a view that it was made so, and refuses writes with gradients to it."""
+
+    def one(x):
+        with torch.no_grad():
+            return (x * 1).view(-1)
+
+    def beside_others(x):
+        with torch.no_grad():
+            first, whole = x[0], (x * 1).view(-1)
+        return first, whole, x * 2, (x * 2).view(-1)
+
+    def parts(x):
+        with torch.no_grad():
+            return (x * 1).split(1)
+
+    def told(out: Any) -> list[Any]:
+        meta = torch._C._autograd._get_creation_meta
+        return [int(meta(t)) if t._is_view() else None for t in (out if isinstance(out, tuple) else (out,))]
+
+    for program in (one, beside_others, parts):
+        run = compiled(program)
+        for n in (2, 3):
+            for needs in (False, True):
+                x = torch.ones(n, 3, requires_grad=needs)
+                assert told(run(x)) == told(program(x))
+    with pytest.raises(RuntimeError, match="created in no_grad mode"):
+        compiled(one)(torch.ones(2, 3)).copy_(torch.ones(6, requires_grad=True))

@@ -31,7 +31,7 @@ class Straight(torch.autograd.Function):
 class Tied(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.up, self.down = torch.nn.Linear(1, 3), torch.nn.Linear(1, 3, bias=False)
+        self.up, self.down = torch.nn.Linear(1, 3, bias=False), torch.nn.Linear(1, 3, bias=False)  # under a norm its gradients are rounding
         self.down.weight = self.up.weight
         self.norm = torch.nn.BatchNorm1d(3)
         self.gain = torch.nn.Parameter(torch.tensor([1.5]))
@@ -51,7 +51,7 @@ class Tied(torch.nn.Module):
 torch.manual_seed(1)
 TIED = Tied()
 EMA = [p.detach().clone() for p in TIED.parameters()]
-RMS = torch.optim.RMSprop(TIED.parameters(), lr=0.01, momentum=0.5, eps=0.1)  # gradients of a bias under a norm are rounding
+RMS = torch.optim.RMSprop(TIED.parameters(), lr=0.01, momentum=0.5)
 ADAMW = torch.optim.AdamW([{"params": [TIED.gain], "lr": 0.02}, {"params": list(TIED.norm.parameters())}], lr=0.01)
 LBFGS = torch.optim.LBFGS([TIED.gain], lr=0.1, max_iter=2)
 STEP_LR = torch.optim.lr_scheduler.StepLR(RMS, 2, 0.5)

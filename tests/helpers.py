@@ -456,16 +456,18 @@ def compare_errors(want: BaseException | None, got: BaseException | None, filena
         culprit = got if got is not None else want
         raise Mismatch(f"{where}: exceptions differ: eager {want!r}, compiled {got!r}\n" + "".join(
             traceback.format_exception(culprit)[-24:])) from got
-    if REGION.sub("", str(want)) != REGION.sub("", str(got)):
+    nodes = all([str(e).startswith(REFUSALS) for e in (want, got)])  # names and versions of what one of ours stands for
+    if not nodes and REGION.sub("", str(want)) != REGION.sub("", str(got)):
         raise Mismatch(f"{where}: exception messages differ:\n  eager    {want}\n  compiled {got}") from got
-    compare(want, got, f"{where}.exception")
+    compare(want, got, f"{where}.exception") if not nodes else None
     a, b = want.__cause__ or want.__context__, got.__cause__ or got.__context__
     if type(a).__qualname__ != type(b).__qualname__:
         raise Mismatch(f"{where}: the exception's cause or context differs: eager {a!r}, compiled {b!r}") from got
     if filename is not None:
         lines = user_lines(want, filename)
         there = {n for _, n in user_lines(got, filename)}
-        if lines and lines[-1][1] not in there:
+        unbound = isinstance(want, UnboundLocalError)  # CPython 3.11, once warm, tells the line of the instruction before
+        if lines and lines[-1][1] not in there and not unbound:
             tb = "".join(traceback.format_exception(got))
             raise Mismatch(f"{where}: line {lines[-1][1]} of the user's program is not in the traceback:\n{tb}") from got
 

@@ -38,7 +38,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.data_errors import leaves_a_part
 from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, MARK, MARKS, SIDE_EXITS, WAYS, Left, exit_of
-from pliant.graph.originals import math, operator, torch
+from pliant.graph.originals import is_grad_enabled, math, operator, torch
 from pliant.graph.schema import op_info
 from pliant.graph.seeding import OWN, own_generator
 from pliant.graph.symnode import to_sym
@@ -279,6 +279,9 @@ class Writer:
             guard = True  # kernels never bump version counters
         if guard is None and any(op.target is BATCH_NORM for op in self.ops):
             guard = True  # nor does batch normalization, as the program calls it
+        without = {id(op) for op in self.replay if not op.grad} if is_grad_enabled() else set()  # inside of a `no_grad`: autograd notes it
+        if guard is None and without:
+            guard = True
         context = torch_state_guard(sum(1 for step in steps[1:] if step.lines and step.dispatches), guard)
         hidden = context is not None and guard not in (False, SEEN)  # from autograd
         if hidden and self.written:
@@ -293,8 +296,9 @@ class Writer:
                 del self.names[vid]
             steps.append(self.statement(op))
             steps[-1].outside = True
-            if views.hides_gradient(op):
-                below = not any([t._is_view() for t in op.outs if isinstance(t, TracedTensor)])  # autograd has not seen it made
+            hides = views.hides_gradient(op)
+            if hides or id(op) in without:
+                below = hides and not any([t._is_view() for t in op.outs if isinstance(t, TracedTensor)])  # autograd has not seen it made
                 name = "_hidden" if below else "_no_grad"
                 self.globals[name] = torch._C._AutoDispatchBelowADInplaceOrView if below else torch.no_grad
                 steps[-1].lines[-1] = f"with {name}(): {steps[-1].lines[-1]}"

@@ -31,7 +31,7 @@ from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.second_backward import SecondPart, Seconds, before_the_write
 from pliant.codegen.version_counters import written_slots
 from pliant.graph.growing import is_list
-from pliant.graph.leaving import in_this_mode
+from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled, torch
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
@@ -55,7 +55,7 @@ class Planned:
         plan = Plan(trace, inputs, self.flat, name, section) if needs_node(trace, inputs, self.flat) else None
         self.plan = plan if plan is not None and plan.differentiable else None
         if self.plan is not None and trace.exits:
-            raise Reconsider(name, "gradients flow through the graph, which has a side exit", in_this_mode())
+            raise Reconsider(name, "gradients flow through the graph, which has a side exit", GRADIENTS)
         # gradients could flow although none does: what the capture saw was computed without autograd
         self.hidden = is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
         # views of inputs that are made with gradients on, in a region that turns them on itself
@@ -475,7 +475,7 @@ class AutogradRegion:
             if plain:
                 lines.append(f"ctx.mark_non_differentiable({', '.join(items[i] for i in plain)})")
             if len(self.shared) > 1:
-                lines.append("ctx.spent, ctx.kept = 0, None")
+                lines.append("ctx.spent, ctx.kept, ctx.at = 0, None, None")
             lines.append("ctx.set_materialize_grads(False)")
             return [*lines, f"return {tuple_text(items[:n])}"]
 

@@ -55,12 +55,12 @@ def samples(grads: Sequence[Any]) -> Samples | None:
 class Kept:
     """The context of a node that runs once for each sample: what it saved stays for the next."""
 
-    __slots__ = ("kept", "saved_tensors", "sizes", "slots", "spent", "versions")
+    __slots__ = ("at", "before", "kept", "saved_tensors", "sizes", "slots", "spent", "versions")
 
     def __init__(self, ctx: Any) -> None:
         kept = getattr(ctx, "kept", None)
         self.saved_tensors = ctx.saved_tensors if kept is None else kept[0]
-        self.kept, self.spent = None, getattr(ctx, "spent", 0)
+        self.kept, self.spent, self.at = None, getattr(ctx, "spent", 0), None
         self.slots = ctx.slots
         self.sizes, self.versions = getattr(ctx, "sizes", ()), getattr(ctx, "versions", None)
 

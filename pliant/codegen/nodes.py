@@ -25,6 +25,8 @@ from pliant.lower.histories import as_bits
 
 _serial = count()
 KEEP_GRAPH = torch._C._autograd._get_current_graph_task_keep_graph
+PASS = torch._C._current_graph_task_id
+"""The number of the call of the engine that is at work."""
 WRITTEN = (  # PyTorch's words
     "one of the variables needed for gradient computation has been modified by an inplace operation: [{} {}] is at version {}; expected "
     "version {} instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
@@ -172,17 +174,17 @@ def spending(shared: Sequence[int], mask: Sequence[bool]) -> tuple[int, int, int
 
 def unspent(ctx: Any, refused: int, at: Sequence[int] | None) -> tuple:
     """What `spend` gives, of which nothing is freed: gradients of the same heads go on to a node that does."""
-    if ctx.spent & refused or ctx.slots is None:
+    if spent_before(ctx) & refused or ctx.slots is None:
         raise RuntimeError(FREED)
     return kept(ctx, at)[0]
 
 
 def spend(ctx: Any, used: int, refused: int, whole: int, at: Sequence[int] | None) -> tuple:
     """Those `at` these places of what the forward part kept (None: it keeps nothing), for gradients of the heads `used` (bits). They are
-    refused if gradients went for the last time through one of `refused`, which have saved tensors in common with these. The engine clears
-    what the node saved behind its first call, so it is held on the side while there are heads that had no gradients yet, detached: a head
-    among them would hold its node."""
-    if ctx.spent & refused:
+    refused if gradients went for the last time through one of `refused` before, which have saved tensors in common with these. The engine
+    clears what the node saved behind its first call, so it is held on the side while there are heads that had no gradients yet, detached:
+    a head among them would hold its node."""
+    if spent_before(ctx) & refused:
         raise RuntimeError(FREED)
     read, held = kept(ctx, at)
     if not KEEP_GRAPH():
@@ -194,6 +196,14 @@ def spend(ctx: Any, used: int, refused: int, whole: int, at: Sequence[int] | Non
         elif held is not None:
             ctx.kept = held, versions(held)
     return read
+
+
+def spent_before(ctx: Any) -> int:
+    """The heads that gradients went through for the last time in an earlier call of the engine: in this one, eager adds them up first."""
+    at = PASS()
+    if ctx.at != at:
+        ctx.at, ctx.before = at, ctx.spent
+    return ctx.before
 
 
 def kept(ctx: Any, at: Sequence[int] | None) -> tuple[tuple, tuple | None]:

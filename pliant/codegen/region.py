@@ -44,7 +44,7 @@ class PlannedRegion:
         trace.ops[:] = as_views(trace, trace.ops, self.flat)
         self.flat = settle(trace, self.flat)
         self.n_forward, self.token = len(trace.ops), trace.scope.snapshot()
-        self.built, self.tries = False, 3
+        self.built, self.tries, self.idle = False, 3, True
         self.seen = {t.vid for t in liveness.tensors_of(self.flat)}
         self.between: list[TracedTensor] = []  # results that others come from
         self.sections: list[Section] = []
@@ -59,7 +59,7 @@ class PlannedRegion:
         """Plans of its sections, of what is known of sizes by now."""
         self.sections, self.known = [], self.trace.scope.snapshot()
         try:
-            found = sections(self.trace, self.inputs, self.flat)
+            found = sections(self.trace, self.inputs, self.flat, self.idle)
             self.between = self.between or [t for s in found[1:] for t in s.crossing if t.vid in self.seen]
             self.planned = [Planned(self.trace, s.inputs, s.outputs, f"{self.name}_part{k}", s) for k, s in enumerate(found)]
             self.sections = found
@@ -93,9 +93,11 @@ class PlannedRegion:
 
     def cut_again(self) -> None:
         """Sections once more, if a backward part has found more about sizes (two are equal, and the one that a section is given does not
-        stand for the other any longer); else one plan."""
+        stand for the other any longer), or without what nobody has; else one plan."""
         known, self.tries, self.sections = self.known, self.tries - 1, []
-        if self.tries and self.trace.scope.snapshot() != known:
+        same = self.trace.scope.snapshot() == known
+        if self.tries and (self.idle or not same):
+            self.idle = self.idle and not same
             del self.trace.ops[self.n_forward :]
             self.trace.n_forward = None
             self.cut()

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Op
 from pliant.graph.symnode import SYMS, to_sym
 from pliant.graph.traced import TracedTensor
@@ -32,11 +31,6 @@ LIBRARY.define("mark(int number, Tensor[] values, Scalar[] numbers) -> ()")
 MARK: Any = torch.ops.pliant.mark.default
 WAYS = frozenset((LEAVE, MARK))
 """Behind these the program may go on elsewhere: their last three arguments are a number, tensors and symbols."""
-
-
-def in_this_mode() -> str:
-    """What to refuse where gradients flow: in a frame that begins without them, and turns them on itself, the mode says nothing."""
-    return GRADIENTS if is_grad_enabled() else SIDE_EXITS
 
 
 class Left(BaseException):

@@ -117,3 +117,22 @@ __all__ = [
     "ORIGINAL", "SPELLED", "data_of", "get_default_dtype", "gradients", "hook_set", "is_grad_enabled", "is_inference_mode_enabled",
     "is_own", "make_leaf", "math", "needed", "new_leaf", "new_leaf_of_data", "new_parameter", "operator", "set_data", "torch",
 ]  # fmt: skip
+
+
+CREATED, FOLLOWED = torch._C._autograd._get_creation_meta, torch._C._autograd.CreationMeta.DEFAULT
+
+
+def has_no_history(t: Any) -> bool:
+    """Whether a tensor from outside is a leaf.
+
+    A view of what was written with gradients since it was made gets its history when somebody asks, and PyTorch refuses to write to one
+    that nobody has asked: so it is not asked.
+    """
+    base = t._base
+    if base is None or not t.requires_grad or not base.requires_grad:
+        return bool(t.is_leaf)
+    late = not base.is_leaf and CREATED(t) == FOLLOWED
+    try:
+        return not late and bool(t.is_leaf)
+    except RuntimeError:  # a view made without gradients, of what was written since: PyTorch does not say
+        return True

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pliant.graph import casts, handlers, probe, symnode
 from pliant.graph.dispatch import apply_metadata, copy_bits, dispatch, is_dense, twin
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import ORIGINAL, gradients, torch
+from pliant.graph.originals import ORIGINAL, gradients, has_no_history, torch
 from pliant.graph.record import CONTAINERS, PENDING, Bind, Op, TorchOp, settled
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.schema import written
@@ -93,15 +93,6 @@ def has_hooks(real: torch.Tensor) -> bool:
     """Whether there are hooks on this tensor, of which its class is not told."""
     with torch._C.DisableTorchFunction():
         return bool(real._backward_hooks)
-
-
-def has_history(real: torch.Tensor) -> bool:
-    """Whether gradients go on from this tensor. Not from a view made without gradients; once its memory was written, autograd does not
-    say so."""
-    try:
-        return not real.is_leaf
-    except RuntimeError:
-        return False
 
 
 def rebased(trace: Trace, t: TracedTensor) -> bool:
@@ -197,7 +188,7 @@ class Trace:
             x.pytype = type(real)
             x.source = source
             copy_bits(self, real, x)
-            if requires_grad and has_history(real):
+            if requires_grad and not has_no_history(real):
                 leaf = x
                 with gradients(True):
                     x = Carry.apply(leaf)

@@ -12,6 +12,7 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
+from pliant.graph import originals
 from pliant.graph.originals import ORIGINAL, torch
 
 VIEWS: dict[str, Callable[[Any], Any]] = {}
@@ -83,12 +84,16 @@ MOST = 1 << 23  # f32 counts further, by a little more than anybody adds in one 
 
 @view
 def takes_gradients_in_place(t: Any) -> bool:
-    """Whether autograd allows writes to this tensor with gradients flowing: no leaf, no view of one, no view that it cannot follow."""
+    """Whether a graph may write to this tensor with gradients flowing: no leaf, and no view, for which autograd asks more."""
     with torch._C.DisableTorchFunction():
-        base = t._base
-        if t.is_leaf or base is None:
-            return not t.is_leaf
-        return not (base.is_leaf and base.requires_grad) and META(t) is FOLLOWED
+        return t._base is None and not t.is_leaf
+
+
+@view
+def is_leaf(t: Any) -> bool:
+    """Whether a tensor has no history."""
+    with torch._C.DisableTorchFunction():
+        return originals.has_no_history(t)
 
 
 @view
@@ -96,9 +101,6 @@ def is_view_of_gradients(t: Any) -> bool:
     """Whether this is a view of a tensor that has gradients."""
     with torch._C.DisableTorchFunction():
         return t._base is not None and bool(t._base.requires_grad)
-
-
-META, FOLLOWED = torch._C._autograd._get_creation_meta, torch._C._autograd.CreationMeta.DEFAULT
 
 
 @view

@@ -59,9 +59,10 @@ ITERATORS = (RangeIterator, DataIterator)
 
 
 def rest_of(it: Any, f: Frame) -> Any:
-    """What an iterator has yet to give. `Open` if it is none over a range, or if anybody else has it."""
+    """What an iterator has yet to give. `Open` if it is none over a range, if anybody else has it, or if it is from outside: how far such
+    a one has come is not guarded."""
     held = [v for g in frames() for v in (*g.fast, *g.stack)]
-    if type(it) not in ITERATORS or sum([v is it for v in held]) > 1:
+    if type(it) not in ITERATORS or sum([v is it for v in held]) > 1 or id(it) in vm.world.outside:
         raise Open("it walks something else than a range of its own")
     if type(it) is DataIterator:
         return it.over

@@ -530,6 +530,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             if KEYS not in vm.refused:
                 raise Reconsider(fn, "the graph breaks where a dict with such keys is written to", KEYS, broke) from b
             raise CaptureFailed(f"{b.code}: {b.reason}") from b
+        late_errors.keep_apart(world, effects)
         if trace.wrapping:
             wrapper_gradients.rehearse(exit_, effects)
         check_forgotten()

@@ -21,13 +21,14 @@ import torch
 from torch import Tag
 from torch.fx.graph_module import _WrappedCall
 
+from pliant import native
 from pliant.bytecode import kinds as K
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.data_errors import cannot_undo, leaves_a_part, may_raise, of_others, sized_by_data
 from pliant.graph.handlers import is_written
 from pliant.graph.leaving import MARK, exit_of, mark
-from pliant.graph.operands import number
-from pliant.graph.schema import written
+from pliant.graph.operands import number, op_inputs
+from pliant.graph.schema import op_info, written
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.attributes import getattr_
@@ -43,12 +44,44 @@ def check(trace: Any, n: int, f: Any) -> None:
     see that; else it is noted what was done before."""
     for i in range(n, len(trace.ops)):
         op = trace.ops[i]
+        if op_info(op.target).writes:
+            check_apart(trace, op)
         if not raises(op) and not op.binds or not (is_dirty(trace, i) or is_written(trace, op) and leaves_a_part(trace.ops, i)):
             continue
         if raises(op) and (caught_from_others(f) if of_others(op.target) else caught(f)):
             raise Break("PL0041", f"{op.target._schema.name} may raise inside a try block, behind a write")
         note(trace, n)
         return
+
+
+def check_apart(trace: Any, op: Any) -> None:
+    """Two inputs may share memory: then PyTorch refuses to write to the one what it reads of the other. Where they do now, the graph
+    breaks; where they do not, that is guarded if it would be too late when the graph raises (`keep_apart`). (Not for lists.)"""
+    targets = written(op)
+    own = {t.storage_id: t for t in trace.inputs} if len(targets) == 1 else {}
+    if not own or targets[0].storage_id not in own:
+        return
+    target = own[targets[0].storage_id]
+    for x in op_inputs(op):
+        other = own.get(x.storage_id, target)
+        real = [vm.world.real.get(id(v)) for v in (target, other)]
+        if other is target or None in real:
+            continue
+        if native.share_memory(*real):
+            raise Break("PL0041", f"{op.target._schema.name} reads what it may write: two inputs share memory")
+        vm.world.apart[target.storage_id, other.storage_id] = target, other
+
+
+MOST_PAIRS = 8
+"""So many are guarded; of more (the step of an optimizer) it is not worth the time."""
+
+
+def keep_apart(world: Any, effects: list[Effect]) -> None:
+    """Guard that inputs lie apart of which an operation reads one and writes the other, if what was done before would be lost."""
+    if not effects or len(world.apart) > MOST_PAIRS or not is_dirty(world.trace, len(world.trace.ops) - 1):
+        return
+    for pair in world.apart.values():
+        world.guard(pair[0].source, "STORAGE_OVERLAP", (tuple([t.source for t in pair]), (False,)))
 
 
 def raises(op: Any) -> bool:

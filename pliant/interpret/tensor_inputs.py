@@ -10,12 +10,12 @@ import torch
 
 from pliant import native
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.operands import views_without
+from pliant.graph.operands import op_inputs, views_without
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.trace import rebased
-from pliant.graph.traced import REBASED, Reconsider
+from pliant.graph.traced import REBASED, Reconsider, TracedTensor
 from pliant.guards import views
 from pliant.guards.guard import TensorSpec
 from pliant.guards.source import Source
@@ -90,13 +90,13 @@ def keep_rebased_apart(world: World) -> None:
 
 
 def check_rebased(trace: Any, n: int) -> None:
-    """Break the graph where the operations from number `n` on write with gradients to an input, or to what was detached."""
+    """Break the graph where the operations from number `n` on write with gradients to an input, to what was detached, or has a view."""
     own = {t.storage_id for t in trace.inputs}
     for op in trace.ops[:n]:
-        if op.target is torch.ops.aten.detach.default:
-            own.update([t.storage_id for t in op.outs])
+        given = {t.vid: t.storage_id for t in op_inputs(op)}
+        own.update([t.storage_id for t in op.outs if type(t) is TracedTensor and t.vid not in given and t.storage_id in given.values()])
     if any([t.requires_grad and t.storage_id in own for op in trace.ops[n:] for t in written(op)]):
-        raise Break("PL0012", "a write with gradients to what was detached, to a view of a leaf, or to memory that inputs share")
+        raise Break("PL0012", "a write with gradients to what was detached, to a view of a leaf, or to memory that inputs or views share")
 
 
 def check_views(trace: Any, n: int) -> None:
@@ -123,7 +123,7 @@ def is_leaf(t: Any) -> bool:
     real = vm.world.real.get(id(t))
     if not t.requires_grad or real is None:
         return t.is_leaf
-    return held(t, "is_leaf")
+    return bool(vm.world.locate(views.is_leaf(real), t.source.apply("is_leaf")))
 
 
 def is_module_state(source: Source) -> bool:

@@ -123,6 +123,7 @@ class World:
         self.bound_here = ""  # why what was captured means nothing in another process; empty if it may
         self.log: list[tuple] | None = None  # what was read of containers, while a block is recorded (`blocks.py`)
         self.made: list[Shadow] = []  # the shadows, in the order in which they were made
+        self.apart: dict[tuple[int, int], Any] = {}  # pairs of inputs, one written from the other (`late_errors.py`)
         self.aliases: list[Guard] = []  # the guards that two paths lead to one object
         self.blocks: Any = None  # what was recorded of them
         self.unchained: dict[int, Any] = {}  # exceptions whose context is what the caller handles

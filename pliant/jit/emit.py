@@ -33,7 +33,7 @@ from pliant.codegen.effects import cannot_repeat
 from pliant.codegen.failures import failed
 from pliant.graph import wrapped
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.leaving import LEAVE, MARK, Elsewhere, Left, in_this_mode
+from pliant.graph.leaving import GRADIENTS, LEAVE, MARK, Elsewhere, Left
 from pliant.graph.originals import make_leaf
 from pliant.graph.traced import TRANSFORMS, Reconsider, TracedTensor, leaves
 from pliant.interpret import runtime
@@ -211,7 +211,7 @@ class Emitter:
         if trace.assumed:
             memory = {t.storage_id for t in trace.inputs}
             if any([cannot_repeat(op, memory) for op in trace.ops]):
-                raise Reconsider(self.name, "the graph assumes the side of a branch, and writes to memory of others", in_this_mode())
+                raise Reconsider(self.name, "the graph assumes the side of a branch, and writes to memory of others", GRADIENTS)
         failing = b.constant(Failing(self.code, self.context.again, bool(trace.assumed)), "failed")
         handler = [*self.elsewhere(failing), f"except {b.constant(Exception)} as _e:", *self.done_first(failing, marked), f"{PAD}raise"]
         leaves = [f"{b.constant(make_leaf)}({b.ref(t)})" for t in capture.world.made_leaves.values()]

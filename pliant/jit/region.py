@@ -216,9 +216,11 @@ class Region:
         try:
             return RETRY if self.take(fn, args, record) else self.compile(fn, args, record)
         except Reconsider as e:
-            if e.what in record.refused:
+            within = e.what == GRADIENTS and not is_grad_enabled()  # the frame begins inside of a `no_grad` that it leaves
+            what = SIDE_EXITS if within else e.what
+            if what in record.refused:
                 raise InternalError(f"{where(code)}: {e}") from e
-            record.refused.add(e.what)
+            record.refused.add(what)
             return RETRY
         except FirstCall as e:
             record.firsts += 1

@@ -28,6 +28,7 @@ from pliant.graph.traced import (
     PYTHON_BACKWARD,
     REBASED,
     SYMBOLIC_REFUSED,
+    UNCUT,
     WRAPPED,
     NoBackward,
     Reconsider,
@@ -105,6 +106,7 @@ class Plan:
         self.rebased_vids = {t.vid for t in self.rebased}
         self.refuse_overlap()
         self.refuse_detached()
+        self.refuse_unread()
         roots = [views.root(t, self.steps) for t in liveness.tensors_of(outputs)]
         heads = self.rebased + [t for t in roots if t.vid not in self.slot_vids]
         self.heads = list({t.vid: t for t in heads}.values())
@@ -175,6 +177,30 @@ class Plan:
                     raise Reconsider(self.name, "a write with gradients to what was detached", REBASED)
                 t = step.base
 
+    def refuse_unread(self) -> None:
+        """An output that is a view of what got gradients by a write since, and that nobody has read: PyTorch refuses writes to it."""
+        writes: dict[int, list[int]] = {}
+        for i, op in enumerate(self.program):
+            for t in liveness.written(op):
+                if t.requires_grad:
+                    writes.setdefault(t.storage_id, []).append(i)
+        late = [t for t in liveness.tensors_of(self.outputs) if t.requires_grad and t.vid in self.steps and t.storage_id in writes]
+        for t in late if writes else ():
+            root = views.root(t, self.steps)
+            if self.had_gradients(root):
+                continue
+            made = next(i for i, op in enumerate(self.program) if any(o.vid == t.vid for o in liveness.op_outputs(op)))
+            used = [i for i, op in enumerate(self.program) if any(x.vid == t.vid for x in liveness.op_inputs(op))]
+            if writes[t.storage_id][0] > made and writes[t.storage_id][-1] > max(used, default=made):
+                raise Reconsider(self.name, "a view of what got gradients since", REBASED)
+
+    def had_gradients(self, root: TracedTensor) -> bool:
+        """Whether a tensor had gradients when it was made, or given."""
+        if root.vid in self.slot_vids:
+            return root.vid in self.trace.leaves or root.vid not in self.rebased_vids
+        made = next((op for op in self.program if any(o.vid == root.vid for o in liveness.op_outputs(op))), None)
+        return made is None or made.target is not views.DETACH and made.grad and any(t.requires_grad for t in liveness.op_inputs(made))
+
     def run_time_symbols(self) -> list[Any]:
         """Symbols bound by the forward part that the outputs or the replayed views mention."""
         bound = {name for names in liveness.binders(self.program).values() for name in names}
@@ -243,6 +269,8 @@ class Plan:
                 raise Reconsider(self.name, str(e), refusal) from e
             name = self.operator_named(said, start) if said is not None else self.forward_of(trace.failed_node, start)
             if name is None and isinstance(e, RuntimeError):
+                if WRITTEN_SINCE in str(e) and any([t.requires_grad for op in self.program for t in liveness.written(op)]):
+                    raise Reconsider(self.name, str(e), UNCUT) from e  # eager says so if ever gradients arrive
                 raise NoBackward(e) from e
             if name is None:
                 raise
@@ -330,6 +358,7 @@ class Plan:
         return None
 
 
+WRITTEN_SINCE = "has been modified by an inplace operation"  # the engine's words
 INVALID = "returned an invalid gradient"  # the engine's word for one that has to be summed first, too, where it may not ask
 
 

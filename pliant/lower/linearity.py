@@ -13,20 +13,27 @@ from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 
+FULL = {"scalar_tensor": 0, "full": 1}
 ZEROS = frozenset("zeros zeros_like new_zeros zero zero_".split())
 EMPTY = frozenset("empty empty_like empty_strided new_empty new_empty_strided".split())
 SHAPE_ALONE = frozenset("zeros_like ones_like empty_like new_zeros new_ones new_empty new_full full_like new_empty_strided".split())
 OF_THE_FIRST = frozenset(
     """neg clone _to_copy contiguous sum mean cumsum flip roll tril triu index gather index_select repeat div reshape _reshape_copy
-    _unsafe_view _conj_physical conj_physical masked_select to nansum""".split()
+    _unsafe_view _conj_physical conj_physical masked_select to nansum unsqueeze squeeze t transpose swapaxes swapdims diag_embed trace take
+    col2im im2col pixel_shuffle pixel_unshuffle channel_shuffle rot90 _fft_c2c _fft_r2c _fft_c2r""".split()
 )
 """Linear in their first argument, whatever the others are."""
-PRODUCTS = frozenset("mul mm bmm matmul mv dot vdot outer ger convolution linear kron cross".split())
+PRODUCTS = frozenset("mul mm bmm matmul mv dot vdot outer ger convolution linear kron cross _trilinear".split())
 """Linear in each argument."""
 SUMS = frozenset(
-    "add sub cat stack where index_put _index_put_impl index_add scatter_add scatter select_scatter slice_scatter copy".split()
+    """add sub cat stack where index_put _index_put_impl _unsafe_index_put index_add index_copy put scatter_add scatter select_scatter
+    slice_scatter copy""".split()
 )
 """Linear in all their arguments together."""
+OF_THE_SECOND = frozenset("linalg_solve_triangular _linalg_solve_ex".split())
+"""Linear in their second argument."""
+NUMBERS = {"masked_fill": 2, "index_fill": 3, "constant_pad_nd": 2}
+"""Where a number is filled in, which has to be 0, or a tensor."""
 
 
 def linear(ops: Iterable[Op], tangents: Sequence[TracedTensor], grads: Sequence[Any]) -> bool:
@@ -41,7 +48,7 @@ def linear(ops: Iterable[Op], tangents: Sequence[TracedTensor], grads: Sequence[
         name = op.target._schema.name.removeprefix("aten::")
         given = [*op.args, *op.kwargs.values()]
         if not any([moves(t) for t in liveness.op_inputs(op)]) or name in SHAPE_ALONE:
-            if name in ZEROS:  # which are linear in anything
+            if name in ZEROS or name in FULL and is_zero(given[FULL[name]]):  # which are linear in anything
                 moving.update(t.vid for t in liveness.op_outputs(op))
                 memory.update(t.storage_id for t in liveness.op_outputs(op))
             if name in EMPTY:
@@ -51,9 +58,19 @@ def linear(ops: Iterable[Op], tangents: Sequence[TracedTensor], grads: Sequence[
             given = given[1:]
         if not kept_linear(name.removesuffix("_"), op, given, moves):
             return False
-        moving.update(t.vid for t in liveness.op_outputs(op))
-        memory.update(t.storage_id for t in (*liveness.op_outputs(op), *liveness.written(op)))
+        made = [t for t in liveness.op_outputs(op) if is_number(t)]
+        moving.update(t.vid for t in made)
+        memory.update(t.storage_id for t in (*made, *liveness.written(op)))
     return all([g is None or moves(g) for g in grads])
+
+
+def is_number(t: TracedTensor) -> bool:
+    """Not an index or a mask."""
+    return t.is_floating_point() or t.is_complex()
+
+
+def is_zero(v: Any) -> bool:
+    return type(v) in (int, float) and v == 0
 
 
 def kept_linear(name: str, op: Op, given: list[Any], moves: Callable[[Any], bool]) -> bool:
@@ -63,11 +80,14 @@ def kept_linear(name: str, op: Op, given: list[Any], moves: Callable[[Any], bool
         return sum([moves(v) for v in given]) == 1
     if name in SUMS:
         condition = moves(given[0]) and name == "where"
-        values = [t for v in given[name == "where" :] for t in liveness.tensors_of([v]) if t.is_floating_point() or t.is_complex()]
+        values = [t for v in given[name == "where" :] for t in liveness.tensors_of([v]) if is_number(t)]
         scalar = name in ("add", "sub", "where", "scatter") and len([v for v in given if type(v) is TracedTensor]) < 2
         return not condition and not scalar and all(map(moves, values))
-    if name == "masked_fill":
-        return moves(given[0]) and (given[2] == 0 if type(given[2]) in (int, float) else moves(given[2]))
+    if name in NUMBERS:
+        filled = given[NUMBERS[name]] if NUMBERS[name] < len(given) else 0
+        return moves(given[0]) and (is_zero(filled) or moves(filled))
+    if name in OF_THE_SECOND:
+        return moves(given[1]) and not moves(given[0])
     if name in OF_THE_FIRST or name.endswith(("_backward", "_backward_data")):
         return first_alone
     returns = op.target._schema.returns

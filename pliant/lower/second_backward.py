@@ -20,6 +20,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.lower import cse, liveness
 from pliant.lower.autograd import AUTOCAST, Backward, Plan, recorded_gradients
 from pliant.lower.linearity import linear
+from pliant.lower.second_formulas import spelled
 from pliant.lower.sections import begun_at, ending, functions_under, history_of, nodes_under
 
 ERROR = "torch::autograd::Error"
@@ -42,21 +43,25 @@ class Second:
 
 def second_backward(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None) -> Second | None:
     """The gradients of the gradients that `plan.trace_backward(mask, only)` gives. None: they cannot be recorded, or only with more than
-    what is guarded."""
+    what is guarded. PyTorch's own derivatives are tried first."""
     scope = plan.trace.scope
     start, asserts, token = len(plan.trace.ops), len(scope.asserts), scope.snapshot()
-    try:
-        found = trace(plan, mask, only)
-    except Exception:  # a function or a hook that cannot be differentiated twice, or not without data: whoever asks is told
-        found = None
-    if found is not None and not scope.guards_since(token) and len(scope.asserts) == asserts:
-        return found
-    del plan.trace.ops[start:]
-    scope.rollback(token)  # the entry would rest on what nobody needs
+    for by_formulas in (False, True):
+        try:
+            found = trace(plan, mask, only, by_formulas)
+        except Exception:  # a function or a hook that cannot be differentiated twice, or not without data: whoever asks is told
+            found = None
+        unguarded = not scope.guards_since(token) and len(scope.asserts) == asserts
+        if found is not None and unguarded:
+            return found
+        del plan.trace.ops[start:]
+        scope.rollback(token)  # the entry would rest on what nobody needs
+        if unguarded:
+            break
     return None
 
 
-def trace(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None) -> Second | None:
+def trace(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None, by_formulas: bool) -> Second | None:
     recorded = plan.trace
     start = len(recorded.ops)
     wanted = [t for t in plan.wanted if only is None or t.vid in only]
@@ -68,7 +73,8 @@ def trace(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None) -> Second |
         with torch._C._DisableTorchDispatch():
             for t in tangents:
                 ORIGINAL.requires_grad_(t)
-        with gradients(True):
+        under = nodes_under([history_of(h) for h in heads]) if by_formulas else ()
+        with gradients(True), spelled(under):
             grads = recorded_gradients(recorded, heads, leaves, tangents, differentiable=True)
         plan.of_plain_tensors(list(grads))
         hears = recorded.hooked or functions_under([history_of(h) for h in heads])

@@ -54,13 +54,15 @@ class Section:
         return self.made + self.numbers
 
 
-def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]:
-    """The sections of a captured region, whose outputs are flat. None at all: it need not be cut. `Uncut`: it must be, and cannot."""
+def sections(trace: Any, inputs: list[Any], outputs: list[Any], idle: bool = True) -> list[Section]:
+    """The sections of a captured region, whose outputs are flat. None at all: it need not be cut. `Uncut`: it must be, and cannot.
+    `idle`: with the operations that make what nobody has."""
     slots = {t.vid for t in liveness.tensors_of(inputs)}
     written = {t.vid: t for t in liveness.tensors_of(inputs) if rebased(trace, t)}
     seen = written | {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
     shown = leaves.shown(trace, inputs, outputs)
-    unheard = trace.data_memory & memory_of([t for t in liveness.tensors_of(inputs) if trace.leaves.get(t.vid, t).requires_grad])
+    data_memory = trace.data_memory & memory_of([t for op in trace.ops for t in liveness.written(op)]) if trace.data_memory else set()
+    unheard = data_memory & memory_of([t for t in liveness.tensors_of(inputs) if trace.leaves.get(t.vid, t).requires_grad])
     if not shown and (not seen or not unheard and len(seen) < 2):
         return []
     parents = parents_among([t for t in seen.values() if t.vid not in shown], trace.ops, slots - written.keys() | shown.keys())
@@ -68,12 +70,14 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
         return []
     if trace.hooked and any(map(has_hooks, parents)):
         raise Uncut("a result", "a hook is set on it, which gradients of it that are asked for pass by", HOOKS)
-    if not may_cut(trace) or trace.data_memory and not shown and not unheard:
+    if not may_cut(trace) or data_memory and not shown and not unheard:
         raise uncut(trace, parents, shown)
     ops = can_run(trace, inputs)
     live = liveness.live_ops(trace.ops, [*outputs, *(c.expr for c in trace.scope.asserts)], trace.inputs)
-    if not {id(op) for op in live} <= {id(op) for op in ops}:
+    needed = {id(op) for op in live}
+    if not needed <= {id(op) for op in ops}:
         raise uncut(trace, parents, shown)
+    ops = ops if idle else without_idle(ops, needed)
     crossing = leaves.rooted(trace, shown, outputs)
     own = list(crossing.values())
     spans = places(trace, ops, parents) + last_writes(ops, unheard)
@@ -81,7 +85,7 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any]) -> list[Section]
     for parts in ways_to_cut(ops, first, later, inputs, not shown) if first or shown else ():
         with suppress(Untraceable, RuntimeError):  # autograd would make the history of a view that crosses anew, or refuses to
             found = divided(trace, inputs, outputs, parts, shown)
-            heard = not written_unheard(found[1:], trace.data_memory)
+            heard = not written_unheard(found[1:], data_memory)
             if found and heard and all([leaves.reached(s, trace.freed, crossing) for s in found]):
                 return found
     raise uncut(trace, parents, shown)
@@ -179,6 +183,20 @@ def can_run(trace: Any, inputs: list[Any]) -> list[Any]:
         made.update(t.vid for t in liveness.op_outputs(op))
         known.update(liveness.number(b.symbol).name for b in op.binds)
     return out
+
+
+def without_idle(ops: list[Any], needed: Set[int]) -> list[Any]:
+    """The operations without those that make what nobody has, gradients of which may be such that autograd refuses them. (What an
+    operation has made is detached for its gradients; where these want a copy, it cannot be done without.)"""
+    kept: list[Any] = []
+    idle: set[int] = set()
+    for op in ops:
+        told = liveness.restrides(op) or op.target is views.DETACH
+        if id(op) in needed or told and idle.isdisjoint([t.vid for t in liveness.op_inputs(op)]):
+            kept.append(op)
+        else:
+            idle.update([t.vid for t in liveness.op_outputs(op)])
+    return kept
 
 
 def parents_among(seen: list[TracedTensor], ops: list[Any], slots: set[int]) -> list[TracedTensor]:

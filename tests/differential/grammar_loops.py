@@ -31,7 +31,7 @@ class Straight(torch.autograd.Function):
 class Tied(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.up, self.down = torch.nn.Linear(1, 3), torch.nn.Linear(1, 3, bias=False)
+        self.up, self.down = torch.nn.Linear(1, 3, bias=False), torch.nn.Linear(1, 3, bias=False)  # under a norm its gradients are rounding
         self.down.weight = self.up.weight
         self.norm = torch.nn.BatchNorm1d(3)
         self.gain = torch.nn.Parameter(torch.tensor([1.5]))

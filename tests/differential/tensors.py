@@ -221,6 +221,9 @@ def compare(want: list[Any], got: list[Any], exact: Callable[[], list[Any]]) -> 
         if far > 1:
             if same_bits:
                 right = exact()
+                whole = i < len(right) and isinstance(right[i], torch.Tensor) and not (a.is_floating_point() or a.is_complex())
+                if whole and right[i].dtype is b.dtype and torch.equal(right[i], b):
+                    return ""  # what is written over since was rounding, to eager
                 if i >= len(right) or not isinstance(right[i], torch.Tensor) or right[i].shape != a.shape or far == float("inf"):
                     return f"item {i}: {far:.3g} times rounding: eager {a.flatten()[:6]}, compiled {b.flatten()[:6]}"
                 mine, theirs = (off(right[i].to(a.dtype), t, limit) for t in (b, a))

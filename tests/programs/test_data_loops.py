@@ -397,3 +397,22 @@ def test_sizes_that_a_loop_changes_pin_nothing() -> None:
             ids = torch.zeros(n, dtype=torch.int64)
             assert torch.equal(compiled(weights, table, ids, 99), greedy(weights, table, ids, 99))
     assert pliant.stats()["captures"] == 1
+
+
+def test_how_far_an_iterator_has_come_behind_a_break():
+    """The frame behind the branch was taken to be in its last round for good: the loop ended early where another call had more."""
+    seen = []
+
+    def program(x):
+        def rounds(t, n):
+            for i in range(n):
+                if x.sum() > 5.0:
+                    seen.append("large")
+                print(i)
+                if x.sum() < float(i):
+                    pass
+            return t
+
+        return rounds(rounds(rounds(x, 1), 3), 2)
+
+    check(program, *[torch.full((1, 2), v) for v in (-1.0, 1.0, 4.0, -2.0)])

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import pliant
-from tests.helpers import check
+from tests.helpers import check, compiled
 
 grad = torch.autograd.grad
 
@@ -692,3 +692,23 @@ def test_a_view_made_without_gradients_of_what_is_then_changed_with_gradients(pr
             sum(t.sum() for t in out if t.requires_grad).backward()
             sides.append([*out, x.grad, w.grad])
         torch.testing.assert_close(*sides)
+
+
+def test_a_parameter_that_is_written_behind_its_last_use():
+    """PyTorch refuses to go backward through what read it, if ever somebody asks. The whole frame was given up to eager."""
+    layer = torch.nn.Linear(2, 2)
+
+    def program(x):
+        y = layer(x) * layer.bias
+        with torch.no_grad():
+            for p in layer.parameters():
+                p.clamp_(-0.5, 0.5)
+        return y, layer(x).exp()
+
+    run = compiled(program)
+    for n in (2, 3):
+        y, z = run(torch.ones(n, 2))
+        z.sum().backward()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+    assert pliant.stats()["fallbacks"] == 0

@@ -9,7 +9,7 @@ import traceback
 import pytest
 import torch
 
-from tests.helpers import pliant
+from tests.helpers import compiled, pliant
 
 
 def as_it_is(module, example_inputs):
@@ -483,4 +483,42 @@ def test_the_first_of_several_checks(fn, backend):
             except Exception as e:
                 lines = [entry.lineno for entry in traceback.extract_tb(e.__traceback__) if entry.name == fn.__name__]
                 found.append((type(e), lines, e.__context__, y.tolist()))
+        assert found[0] == found[1]
+
+
+def kept_before(x, y, told):
+    told.append("before")
+    y.mul_(0.5)
+    y.add_(x[0])
+
+
+def kept_and_handled(x, y, told):
+    told.append("before")
+    try:
+        y.mul_(2)
+        y.add_(x[0])
+    except RuntimeError:
+        told.append("handled")
+
+
+def refused_at_once(x, y, told):
+    y.add_(x[0])
+    return next(None)
+
+
+@pytest.mark.parametrize("program", [kept_before, kept_and_handled, refused_at_once], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("order", [(0, 1, 0), (1, 0), (0, 1, 2), (2, 1)])
+def test_inputs_that_share_memory(program, order):
+    """PyTorch refuses to write to what it reads by other strides: what was done before is kept, and a handler hears of it."""
+    run = compiled(program)
+    for shared in order:
+        found = []
+        for fn in (program, run):
+            x, told, error = torch.ones(1, 4), [], None
+            y = (x.clone(), x.t().t(), x)[shared]
+            try:
+                fn(x, y, told)
+            except (RuntimeError, TypeError) as e:
+                error = type(e)
+            found.append((x.tolist(), y.tolist(), told, error))
         assert found[0] == found[1]

@@ -31,6 +31,22 @@ def chain(x):
     return a, b, (a * b).sum()
 
 
+def out_given(x):
+    a, out = x.sin(), torch.empty(0)
+    torch.cat([x.detach(), x.detach()], out=out)
+    return a, a.exp(), out
+
+
+def forgotten(x):
+    """What nobody has was made of what is written later."""
+    t = torch.zeros(x.shape)
+    for i in range(2):
+        t[i] = x.sum(0)
+        _ = (x * 1).addcmul_(t, x) + 1
+    a = t * 1
+    return a, a * 2
+
+
 def woven(x):
     s = x.exp()
     p = s * 2
@@ -316,6 +332,7 @@ def by_a_wrapper(x):
 
 
 PROGRAMS = [
+    out_given, forgotten,
     turned_in_place, into_nothing, turned_without_gradients, by_a_wrapper,
     multiplied, written_by_views_of_views, written_by_two_names, pool_of_names,
     filled_in_a_loop, filled_and_listed, filled_in_part, drawn_and_filled,

@@ -346,3 +346,53 @@ def test_normalization_over_channels_is_differentiated_once():
     (g,) = torch.autograd.grad(pliant.compile(torch.nn.CrossMapLRN2d(3))(x).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="can be differentiated once"):
         g.sum().backward()
+
+
+torch.manual_seed(3)
+STRIDED, GROUPED = torch.nn.Conv2d(4, 4, 3, 2, 1), torch.nn.Conv2d(4, 6, 3, groups=2, padding="same")
+TRANSPOSED, DILATED = torch.nn.ConvTranspose2d(4, 2, 3, 2, 1, output_padding=1), torch.nn.Conv1d(4, 3, 2, 3, dilation=2)
+BATCH, ACROSS, INSTANCE = torch.nn.BatchNorm2d(4), torch.nn.BatchNorm2d(4).eval(), torch.nn.InstanceNorm2d(4, affine=True)
+WEIGHTS = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 5))
+SPECTRAL = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Conv2d(4, 2, 3, padding=1)).eval()
+EMBEDDING = torch.nn.Embedding(5, 4, padding_idx=1)
+SIZED = torch.nn.ModuleList([STRIDED, GROUPED, TRANSPOSED, DILATED, BATCH, INSTANCE, WEIGHTS, SPECTRAL, EMBEDDING])
+
+AT_ANY_SIZE = {
+    "strided": lambda x: STRIDED(x).sin(),
+    "grouped": lambda x: GROUPED(x).sin(),
+    "transposed": lambda x: TRANSPOSED(x).sin(),
+    "dilated": lambda x: DILATED(x[:, :, 0]).sin(),
+    "batch norm": lambda x: BATCH(x).sin(),
+    "batch norm that is evaluated": lambda x: ACROSS(GROUPED(x)[:, :4]).sin(),
+    "instance norm": lambda x: INSTANCE(x.sin()),
+    "group norm": lambda x: F.group_norm(x, 2),
+    "glu": lambda x: F.glu(x, 1),
+    "weight norm": lambda x: WEIGHTS(x.mean(2).transpose(1, 2)).sin(),
+    "spectral norm": lambda x: SPECTRAL(x).sin(),
+    "embedding": lambda x: EMBEDDING(torch.arange(x.shape[0] * 2).reshape(-1, 2) % 5).sum(1).pow(2) * x[:, :, 0, 0],
+    "linear": lambda x: torch.where(x > 0, F.pad(x, (1, -1)).clamp(-1, 1), F.normalize(x)).pow(2),
+    "pixels": lambda x: F.unfold(F.interpolate(F.pixel_shuffle(x, 2), scale_factor=2), 2).pow(2),
+    "spectrum": lambda x: torch.fft.rfft(x).abs() + torch.linalg.solve(x[:1].mT @ x[:1] + torch.eye(x.shape[3]), x[:1].mT).sum(),
+    "filled": lambda x: x.index_fill(1, torch.tensor([0]), 0.5).pow(2) + x.take(torch.tensor([1, 2])).pow(2).sum(),
+}
+
+
+@pytest.mark.parametrize("name", AT_ANY_SIZE)
+def test_second_derivatives_at_any_size(name):
+    """PyTorch's own of convolutions and norms ask for sizes; and backward parts with pads, masks and solves are linear in gradients."""
+
+    def program(x):
+        h = x * 1.5
+        h.register_hook(lambda g: None if g is None else g * 2)
+        return AT_ANY_SIZE[name](h)
+
+    compiled = pliant.compile(program, backend="aten", background=False)
+    for n in (5, 7):
+        found = []
+        for fn in (program, compiled):
+            x = torch.randn(n - 3, 4, n, n + 1, generator=torch.Generator().manual_seed(n)).requires_grad_()
+            out = fn(x)
+            (g,) = torch.autograd.grad((out * torch.arange(out.numel()).view(out.shape).sin()).sum(), x, create_graph=True)
+            found.append([g, *torch.autograd.grad(g.pow(2).sum(), [x, *SIZED.parameters()], allow_unused=True)])
+        same(*[[t if t is None else t.detach() for t in side] for side in found])
+    assert pliant.stats()["recompiles"] == 0

@@ -146,7 +146,17 @@ def with_views(x, w, seen):
     return (y[:1] * w[0, 0]).sum()
 
 
+def that_begins_without_gradients(x, w, seen):
+    with torch.no_grad():
+        pliant.graph_break()
+        if x.sum() > 0:
+            seen.append("hot")
+        y = x * 2
+    return ((x @ w).tanh() * y).sum()
+
+
 PROGRAMS = [
+    that_begins_without_gradients,
     plain, with_effects, with_draws, with_dropout, that_raises, under_a_handler, that_would_raise_on_the_wrong_side, two_branches,
     behind_a_break, a_number, that_writes_memory_of_others, with_views,
 ]  # fmt: skip

@@ -260,3 +260,100 @@ def test_views_without_gradients_of_what_was_written_since() -> None:
                 v = view if kind in ("view", "written") else v * 1 if kind == "moving" else v
                 sides.append(outcome(fn, v))
             assert sides[0] == sides[1], (program, kind)
+
+
+def in_one(x, y):
+    t = x.detach() * 1
+    a, b = t[:1], t[1:]
+    a.add_(y[:1])
+    b.mul_(0.5)
+    return t, b
+
+
+def before_a_break(x, y):
+    t = x.detach() * 1
+    a, b = t[:1], t[1:]
+    a.add_(y[:1])
+    pliant.graph_break()
+    b.mul_(0.5)
+    return t, b
+
+
+def behind_a_break(x, y):
+    t = x.detach() * 1
+    a, b = t[:1], t[1:]
+    pliant.graph_break()
+    a.add_(y[:1])
+    b.mul_(0.5)
+    return t, b
+
+
+def returned(x, y):
+    t = torch.zeros(3, 2)
+    b = t[1:]
+    t[0] = y[0]
+    return t, b
+
+
+def given(x, y):
+    a, b = x[:1], x[1:]
+    a.add_(y[:1])
+    return x, b
+
+
+def read(x, y):
+    t = x.detach() * 1
+    a, b = t[:1], t[1:]
+    a.add_(y[:1])
+    pliant.graph_break()
+    c = b * 2
+    b.mul_(0.5)
+    return c, b
+
+
+@pytest.mark.parametrize("program", [in_one, before_a_break, behind_a_break, returned, given, read], ids=lambda f: f.__name__)
+def test_a_view_that_nobody_read_since_gradients_came(program) -> None:
+    """PyTorch refuses writes to it: it makes the history of such a view when it is asked for, and a write does not ask."""
+    told = []
+    for fn in (program, compiled(program)):
+        for n in (3, 4):
+            x, y = torch.ones(n, 2), torch.ones(n, 2, requires_grad=True)
+            try:
+                _, b = fn(x, y)
+                b.mul_(2)
+                b.sum().backward()
+                told.append(y.grad.tolist())
+            except RuntimeError as e:
+                told.append(str(e))
+    assert told[:2] == told[2:]
+    assert all("a leaf Variable" in t for t in told) != (program is read)
+
+
+def test_views_that_are_made_without_gradients() -> None:
+    """PyTorch notes of a view that it was made so, and refuses writes with gradients to it."""
+
+    def one(x):
+        with torch.no_grad():
+            return (x * 1).view(-1)
+
+    def beside_others(x):
+        with torch.no_grad():
+            first, whole = x[0], (x * 1).view(-1)
+        return first, whole, x * 2, (x * 2).view(-1)
+
+    def parts(x):
+        with torch.no_grad():
+            return (x * 1).split(1)
+
+    def told(out: Any) -> list[Any]:
+        meta = torch._C._autograd._get_creation_meta
+        return [int(meta(t)) if t._is_view() else None for t in (out if isinstance(out, tuple) else (out,))]
+
+    for program in (one, beside_others, parts):
+        run = compiled(program)
+        for n in (2, 3):
+            for needs in (False, True):
+                x = torch.ones(n, 3, requires_grad=needs)
+                assert told(run(x)) == told(program(x))
+    with pytest.raises(RuntimeError, match="created in no_grad mode"):
+        compiled(one)(torch.ones(2, 3)).copy_(torch.ones(6, requires_grad=True))

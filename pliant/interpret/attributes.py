@@ -336,7 +336,8 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool, behind:
         d, h = own_dict(obj, outside)
         not_yet()
         cached = descriptor(raw, at, name)
-        if vars(raw).get("attrname") != name or not vars(raw).keys() >= CACHED.keys():
+        under_it = vars(raw).get("attrname")
+        if type(under_it) is not str or under_it != name or not vars(raw).keys() >= CACHED.keys():  # (a key of a class of the program stays one)
             raise Break("PL0007", f"the cached property {name!r}, which keeps its value elsewhere", clean=True)
         parts = {part: getattr_(cached, part) for part in CACHED}
         v = vm.call(parts["func"], (obj,), {})

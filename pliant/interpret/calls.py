@@ -524,7 +524,7 @@ def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: d
 def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
     m = METHOD_LOOKASIDES.get((torch.Tensor, name))
     if vm.world.has_subclasses and name not in OF_CLASSES and owner.pytype not in TENSOR_TYPES:
-        own = vm.subclass_method(owner, TORCHS.get(name), name, args, kwargs)
+        own = vm.subclass_method(owner, TORCHS.get(name) or getattr(ORIGINAL, name, None) or getattr(torch.Tensor, name), name, args, kwargs)
         if own is not UNSET:
             return own
     if name.startswith("__") and lookup(torch.Tensor, name) is not getattr(ORIGINAL, name, UNSET):

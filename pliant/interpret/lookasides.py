@@ -418,22 +418,31 @@ def locals_of(f: Any) -> dict:
     """The names that `locals()` shows in frame `f`. Up to 3.12 a frame has one dict for them, which each question brings up to date."""
     if f.names is not None:
         return f.names
-    c = f.code
-    names = [*c.co_varnames, *[x for x in c.co_cellvars if x not in c.co_varnames], *c.co_freevars]
     out = {} if f.shown is None or LOCALS_ARE_SNAPSHOTS else f.shown
     f.shown = out
-    for i, name in enumerate(names):
-        v = force(f, i)
-        if type(v) is types.CellType and (name in c.co_cellvars or name in c.co_freevars):
-            try:
-                v = read_cell(v, f, i)
-            except (NameError, UnboundLocalError):
-                v = UNSET
+    for i, name in enumerate(local_names(f.code)):
+        v = local_value(f, i, name)
         if v is not UNSET:
             out[name] = v
         else:
             out.pop(name, None)
     return out
+
+
+def local_names(c: types.CodeType) -> list[str]:
+    """Of each slot of a frame."""
+    return [*c.co_varnames, *[x for x in c.co_cellvars if x not in c.co_varnames], *c.co_freevars]
+
+
+def local_value(f: Any, i: int, name: str) -> Any:
+    """What the variable in slot `i` holds, in a cell or not; UNSET if nothing."""
+    v = force(f, i)
+    if type(v) is types.CellType and (name in f.code.co_cellvars or name in f.code.co_freevars):
+        try:
+            return read_cell(v, f, i)
+        except (NameError, UnboundLocalError):
+            return UNSET
+    return v
 
 
 @lookaside(vars)

@@ -337,7 +337,7 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool, behind:
         not_yet()
         cached = descriptor(raw, at, name)
         under_it = vars(raw).get("attrname")
-        if type(under_it) is not str or under_it != name or not vars(raw).keys() >= CACHED.keys():  # (a key of a class of the program stays one)
+        if type(under_it) is not str or under_it != name or not vars(raw).keys() >= CACHED.keys():  # (a key of a class stays one)
             raise Break("PL0007", f"the cached property {name!r}, which keeps its value elsewhere", clean=True)
         parts = {part: getattr_(cached, part) for part in CACHED}
         v = vm.call(parts["func"], (obj,), {})

@@ -645,6 +645,8 @@ def classify(code: Any) -> int:
     """Whether a Python frame that C code starts during capture is run by CPython (1), or depends on what it is given (2)."""
     if code in MAKE_SYMBOLS:
         return 1
+    if "handle_torch_function" in code.co_names:  # a mode's own code is behind it
+        return 2
     return 1 if code not in REPLACED and policy.runs_natively(code) and not policy.reads_objects(code) else 2
 
 
@@ -723,7 +725,7 @@ def captured_frame(fn: Any, args: list) -> Any:
             return look(tuple(args), {})
         if vm.frame is not None:
             vm.frame.tail = False
-        if policy.runs_natively(fn.__code__) and all(map(readable, args)):
+        if policy.runs_natively(fn.__code__) and all(map(readable, args)) and not globalstate.heard_of(fn):
             return engine.call_in_mode(engine.OFF, fn, *engine.spread(fn, tuple(args)))
         if fn is FIND_AND_LOAD and str(args[0]).partition(".")[0] == "torch":  # a part of PyTorch that its C++ code needs
             return engine.call_in_mode(engine.OFF, fn, tuple(args))

@@ -199,8 +199,8 @@ branch on it; here they get the number, as in eager PyTorch."""
 
 
 def rate_is_a_tensor() -> bool:
-    """Whether the step at hand, or the comprehension of one, computes with a learning rate that is a tensor: beside it a number counts by its
-    kind alone, and another tensor would make the product wider (a float32 by a float64)."""
+    """Whether the step at hand, or the comprehension of one, computes with a learning rate that is a tensor: beside it a number counts
+    by its kind alone, and another tensor would make the product wider (a float32 by a float64)."""
     frames = [(f, local_names(f.code)) for f in (vm.frame, vm.frame.parent) if f is not None]
     return any([type(local_value(f, names.index("lr"), "lr")) is TracedTensor for f, names in frames if "lr" in names])
 

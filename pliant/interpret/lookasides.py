@@ -219,6 +219,8 @@ def l_hash(args: tuple, kw: dict) -> int:
     o = hashable(args[0])
     if type(o) not in (int, bool, float):
         vm.world.bound_here = "the hash() of an object"
+    if type(o) is TracedTensor:
+        return hash_of_tensor(o)
     m = lookup(type(o), "__hash__")
     if type(m) is FunctionType:
         return as_hash(interp(m, (o,), {}))
@@ -227,8 +229,20 @@ def l_hash(args: tuple, kw: dict) -> int:
     return native(hash, (stood_for_as_key(o),), {})
 
 
+def hash_of_tensor(t: TracedTensor) -> int:
+    m = lookup(t.pytype, "__hash__")
+    if m is not ORIGINAL.__hash__ and type(m) is FunctionType:
+        return as_hash(interp(m, (t,), {}))
+    found = l_id((t,), {})
+    if m is not ORIGINAL.__hash__ or type(found) is not int:
+        raise Break("PL0012", "the hash() of a tensor that is another one on each call", clean=True)
+    return hash(found)
+
+
 def stood_for_as_key(o: Any) -> Any:
     """`o`, or what of the outside it stands for if its hash is of its identity; so of what a tuple or frozenset holds."""
+    if type(o) is TracedTensor:
+        return tensors.outside_key(o) if vm.world.real.get(id(o)) is not None else o
     if type(o) is tuple or type(o) is frozenset:
         found = [stood_for_as_key(x) for x in o]
         return o if all(map(operator.is_, found, o)) else type(o)(found)
@@ -253,6 +267,8 @@ def lasts(o: Any) -> None:
     if type(o) is tuple or type(o) is frozenset:
         for x in o:
             lasts(x)
+    elif type(o) is TracedTensor:
+        hash_of_tensor(o)
     elif lookup(type(o), "__hash__") is object.__hash__ and type(l_id((o,), {})) is OwnId:
         raise Break("PL0035", "the hash() of an object that is made here", clean=True)
 
@@ -288,6 +304,8 @@ def l_length_hint(args: tuple, kw: dict) -> Any:
 @lookaside(bool)
 def l_bool(args: tuple, kw: dict) -> Any:
     one = not vm.asking and args and type(args[0]) is TracedTensor and tensors.replaced(args[0], "__bool__") is None
+    if one and globalstate.heard():
+        return tensors.conversion_told(args[0], "__bool__", (bool, torch.SymBool))
     if one and all([type(n) is int and n == 1 for n in args[0].sizes]):
         number = graph_call(torch.Tensor.item, (args[0],), {})  # what branches on it may be the test of a loop
         return number if args[0].dtype is torch.bool else compare(operator.ne, number, 0)
@@ -746,7 +764,9 @@ METHOD_LOOKASIDES[(torch.Tensor, "tolist")] = tensor_tolist
 METHOD_LOOKASIDES[(torch.Tensor, "__len__")] = lambda t, a, k: length(t)
 METHOD_LOOKASIDES[(torch.Tensor, "__int__")] = lambda t, a, k: tensors.number(t, int)
 METHOD_LOOKASIDES[(torch.Tensor, "__float__")] = lambda t, a, k: tensors.number(t, float)
-METHOD_LOOKASIDES[(torch.Tensor, "__bool__")] = lambda t, a, k: truth(t)
+METHOD_LOOKASIDES[(torch.Tensor, "__bool__")] = lambda t, a, k: l_bool((t,), {})
+METHOD_LOOKASIDES[(torch.Tensor, "__index__")] = lambda t, a, k: tensors.index(t)
+LOOKASIDES[torch.Tensor.__hash__] = lambda args, kw: (hash_of_tensor if type(args[0]) is TracedTensor else torch.Tensor.__hash__)(args[0])
 METHOD_LOOKASIDES[(torch.Tensor, "__iter__")] = lambda t, a, k: get_iter(t)
 
 LOOKASIDES[opaque_use] = lambda args, kw: opaque_use(*args)  # the break is about the value, not about what it takes to say so

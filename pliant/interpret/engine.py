@@ -98,7 +98,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
 )
 from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
-from pliant.interpret.binding import make_frame
+from pliant.interpret.binding import make_frame, with_defaults
 from pliant.interpret.calls import BY_CODE, guard_function, inline, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
@@ -738,7 +738,7 @@ def captured_frame(fn: Any, args: list) -> Any:
         special = BY_CODE.get(id(fn.__code__))
         if special is not None and len(args) == fn.__code__.co_argcount:
             return special(fn, tuple(args), {})
-        f = new_frame(fn, list(args))
+        f = new_frame(fn, with_defaults(fn, args))
         f.parent = vm.frame
         vm.depth += 1
         names = roles(fn, type(args[0])) if args and not fn.__name__.startswith("__") else (fn.__name__,)

@@ -788,8 +788,10 @@ def l_none(args: tuple, kw: dict) -> None:
 @lookaside(torch._shape_as_tensor)
 def l_shape_as_tensor(args: tuple, kw: dict) -> Any:
     """The sizes, as data on the CPU."""
-    (x,) = (*args, *kw.values())
-    return call(torch.tensor, (list(x.shape),), {"dtype": torch.int64, "device": "cpu"})
+    given = (*args, *kw.values())
+    if len(given) != 1 or type(given[0]) is not TracedTensor or tensors.of_class(given[0]) or globalstate.heard():
+        raise Break("PL0011", "_shape_as_tensor of a tensor of a class, or of which a mode is told", clean=True)
+    return call(torch.tensor, (list(given[0].sizes),), {"dtype": torch.int64, "device": "cpu"})
 
 
 @lookaside(torch._assert)

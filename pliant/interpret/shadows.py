@@ -291,12 +291,24 @@ def index(world: World, h: Shadow, i: int) -> Any:
     if i < 0:
         length(world, h)
         i += list.__len__(h.copy)
+    if i >= n:  # what the program has appended: the place is by how many there were
+        length(world, h)
     if i not in h.located and i < n and v is list.__getitem__(h.orig, i):
         w = h.located[i] = world.locate(v, h.source.index(i))
         if w is not v:
             list.__setitem__(h.copy, i, w)
             return w
     return v
+
+
+def reaches(world: World, h: Shadow, i: int) -> None:
+    """The program relied on there being an item `i` in a list, whatever it is."""
+    if h.keys_known or i in h.located:
+        return
+    if world.log is not None or i >= len(h.orig):
+        length(world, h)
+    else:
+        world.guard(h.source.index(i), "NOT_ALIAS", ())  # of nothing: it can be read
 
 
 def length(world: World, h: Shadow) -> None:

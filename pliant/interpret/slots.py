@@ -408,6 +408,8 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
             shadows.writes_to(h, k, h.located.get(k, UNSET))
         else:
             k = position(k)
+            if type(k) is int and isinstance(o, list) and 0 <= k < len(h.orig):
+                shadows.reaches(world, h, k)
             if type(k) is int and type(o) is list and 0 <= k < min(len(h.orig), len(o)):
                 shadows.writes_to(h, k, h.located.get(k, UNSET))
             elif type(k) is int and isinstance(o, list) and 0 <= k < len(h.orig):

@@ -1293,3 +1293,58 @@ def test_generators_in_words(ask):
             return str(e)
 
     assert compiled(program, strict=True)(torch.ones(2)) == program(torch.ones(2))
+
+
+# -- lists of other lengths ----------------------------------------------------------------------------------------------------
+def stored_in_a_handler(items, x):
+    try:
+        items[0] = x
+    except IndexError:
+        return "none"
+    return x
+
+
+def stored_between(items, x):
+    x.add_(1)
+    items[1] = x
+    x.mul_(2)
+    return x
+
+
+def stored_one_by_one(items, x):
+    n = 0
+    for i in range(3):
+        try:
+            items[i] = i
+        except IndexError:
+            break
+        n += 1
+    return n
+
+
+LENGTHS = {
+    "appended": lambda items, x: (items.append(2), items[1]),
+    "appended, stored": lambda items, x: (items.append(2), operator.setitem(items, 0, 4), items[1]),
+    "extended": lambda items, x: (items.extend([2, 3]), items[1]), "joined": lambda items, x: (operator.iadd(items, [2]), items[0]),
+    "stored in a handler": stored_in_a_handler, "stored between": stored_between, "stored one by one": stored_one_by_one,
+    "two stored": lambda items, x: (operator.setitem(items, 0, 3), operator.setitem(items, 1, 4)), "behind a break": lambda items, x: (
+        items.append(2), pliant.graph_break(), items[1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.parametrize("kind", [list, collections.deque, type("Items", (list,), {})])
+def test_where_things_are_in_lists_of_other_lengths(kind, name):
+    """What is appended lies behind as many items as there were, and an item is stored only where there is one."""
+    program = LENGTHS[name]
+    run = compiled(program, strict=True)
+    for n in (1, 3, 0, 2, 5, 1, 0):
+        said = []
+        for f in (program, run):
+            items, x = kind(range(n)), torch.ones(2)
+            try:
+                r = str(f(items, x))
+            except (IndexError, TypeError) as e:
+                r = str(e)
+            said.append((r, str(list(items)), x.tolist()))
+        assert said[0] == said[1]

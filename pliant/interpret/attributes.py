@@ -689,6 +689,7 @@ def instance_setattr(obj: Any, t: type, name: str, value: Any) -> None:
         h = shadows.instance_dict(world, obj)
         if h is None:
             raise AttributeError(without_dict(t, name, raw))
+        shadows.stored_again(world, h, name)
         was = h.located.pop(name, UNSET) if h.located.get(name) is not WRITTEN else WRITTEN  # in the order of the writes
         shadows.writes_to(h, name, was)
         h.copy[name] = value
@@ -776,7 +777,7 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
                 raise AttributeError(without_dict(t, name, raw))
             shadows.absent(world, h, name)
             raise AttributeError(f"{type_name(t)!r} object has no attribute {name!r}")
-        shadows.present(world, h, name)
+        (shadows.present if name in h.orig else shadows.absent)(world, h, name)  # stored here, it leaves nothing where nothing was
         h.located[name] = WRITTEN
         del h.copy[name]
     else:

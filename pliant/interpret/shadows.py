@@ -131,6 +131,12 @@ def instance_dict(world: World, obj: Any) -> Shadow | None:
     return h
 
 
+def stored_again(world: World, h: Shadow, k: Any) -> None:
+    """The program is about to store key `k` of a dict: where it has taken that away before, it goes behind all others."""
+    if k in h.orig and k not in h.copy:
+        length(world, h)
+
+
 def writes_to(h: Shadow, k: Any, located: Any) -> None:
     """The program is about to store item `k`, there by now or not; `located`: what was there of `h.located`."""
     if vm.journal is not None:

@@ -405,6 +405,8 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
                     shadows.present(world, h, k)
             elif k not in h.orig:
                 shadows.absent(world, h, k)
+            else:
+                shadows.stored_again(world, h, k)
             shadows.writes_to(h, k, h.located.get(k, UNSET))
         else:
             k = position(k)

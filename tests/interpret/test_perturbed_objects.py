@@ -1348,3 +1348,43 @@ def test_where_things_are_in_lists_of_other_lengths(kind, name):
                 r = str(e)
             said.append((r, str(list(items)), x.tolist()))
         assert said[0] == said[1]
+
+
+def moved_attribute(o):
+    del o.a
+    o.a = 9
+
+
+def attribute_gone_again(o):
+    o.a = 9
+    del o.a
+
+
+def attribute_stored_thrice(o):
+    o.a = 9
+    del o.a
+    o.a = 8
+
+
+def moved_key(o):
+    d = vars(o)
+    del d["a"]
+    d["a"] = 9
+
+
+@pytest.mark.parametrize("change", [moved_attribute, attribute_gone_again, attribute_stored_thrice, moved_key])
+@pytest.mark.parametrize("kind", [types.SimpleNamespace, type("Plain", (), {})])
+def test_names_that_go_and_are_stored_again(kind, change):
+    """They go behind all others; where they were not there before, nothing is left of them."""
+    run = compiled(lambda o, x: (change(o), x)[1], strict=True)
+    for held in ({"a": 1}, {"a": 1, "b": 2}, {"b": 2, "a": 1}, {"b": 2}, {"a": 1, "c": 3, "b": 2}, {}, {"c": 3}, {"a": 1}):
+        said = []
+        for f in (lambda o, x: (change(o), x)[1], run):
+            o = kind()
+            vars(o).update(held)
+            try:
+                f(o, torch.ones(2))
+                said.append(list(vars(o).items()))
+            except (AttributeError, KeyError) as e:
+                said.append((type(e), list(vars(o).items())))
+        assert said[0] == said[1]

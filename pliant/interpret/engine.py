@@ -62,6 +62,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     flex_attention,
     globalstate,
     gradients,
+    hashes,
     higher_order,
     hooks,
     imports,
@@ -631,7 +632,7 @@ def final_guards(world: World, at_entry: Any) -> list[Guard]:
     return out
 
 
-SYMBOL_HASH = torch.SymInt.__hash__.__code__  # PyTorch's own refuses to hash a symbolic number: `lookasides.l_symbol_hash` pins it
+SYMBOL_HASH = torch.SymInt.__hash__.__code__  # PyTorch's own refuses to hash a symbolic number: `hashes.l_symbol_hash` pins it
 
 REPLACED = (SYMBOL_HASH, *tensor_subclasses.REPLACED)
 """Code of PyTorch and of pliant for which a lookaside stands, whoever calls it."""

@@ -137,6 +137,12 @@ def stored_again(world: World, h: Shadow, k: Any) -> None:
         length(world, h)
 
 
+def stored_anew(world: World, h: Shadow, k: Any) -> None:
+    """The program is about to store a key that a dict does not have by now."""
+    absent(world, h, k)
+    stored_again(world, h, k)
+
+
 def writes_to(h: Shadow, k: Any, located: Any) -> None:
     """The program is about to store item `k`, there by now or not; `located`: what was there of `h.located`."""
     if vm.journal is not None:

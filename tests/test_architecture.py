@@ -337,7 +337,7 @@ def is_imported(file: str, name: str) -> bool:
 
 
 # -- one gate -------------------------------------------------------------------------------------------------------
-ROOMS = "slots opcodes opcodes_build lookasides calls attributes classes".split()
+ROOMS = "slots opcodes opcodes_build lookasides hashes calls attributes classes".split()
 INTERPRETER = [f"pliant/interpret/{name}.py" for name in ROOMS]
 READERS = {
     "bool", "hash", "iter", "next", "int", "float", "complex", "range", "str", "repr", "ascii", "format", "sum", "divmod", "round", "abs",
@@ -350,7 +350,8 @@ ASKED_DIRECTLY: dict[tuple[str, str, str], str] = {
     ("attributes", "gets", "bool"): "of a flag of a type",
     ("calls", "answered", "str"): "a message of an error",
     ("calls", "name_of", "str"): "a name",
-    ("lookasides", "l_symbol_hash", "hash"): "of a number, pinned",
+    ("hashes", "l_symbol_hash", "hash"): "of a number, pinned",
+    ("hashes", "hash_of_tensor", "hash"): "of an id",
     ("lookasides", "l_range", "range"): "of ints that `gate.index` gave, or to raise",
     ("opcodes_build", "build_map", "range"): "over the operands",
     ("opcodes_build", "format_value", "bool"): "of the flags of an instruction",

@@ -457,7 +457,7 @@ class AutogradRegion:
         checks = [c for c in self.plan.asserts() if not any(s.name in later for s in c.expr.symbols())]
         p = Program(f"{self.name}_forward", self.scope, inputs, [*values, *noted], ops, asserts=[c.expr for c in checks], closed=False)
         p = pipeline.run(p, (pipeline.DCE,))
-        seen = self.plan.trace.data_memory or not passes_views(p.steps, views.output_steps(p.steps, self.plan.heads))
+        seen = bool(self.plan.trace.data_memory) or not passes_views(p.steps, views.output_steps(p.steps, self.plan.heads))
         written = written_slots(p.steps, liveness.tensors_of(inputs))
         p = (self.lower or pipeline.call_aten)(p)
 

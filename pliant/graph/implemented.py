@@ -45,7 +45,8 @@ TRIED = named(
     "_adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d "
     "replication_pad2d replication_pad3d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d "
     "upsample_bicubic2d upsample_trilinear3d native_layer_norm native_group_norm native_batch_norm linalg_cross diag_embed new_zeros "
-    "new_ones new_full zeros_like ones_like full_like masked_fill nonzero isin bincount histc renorm")
+    "new_ones new_full zeros_like ones_like full_like masked_fill nonzero isin bincount histc renorm fill_diagonal_ "
+    "_foreach_add _foreach_add_ _foreach_sub _foreach_sub_ _foreach_mul _foreach_mul_ _foreach_div _foreach_div_")
 """Operators that look at all of their operands before they touch memory, and may be tried on made-up ones. Others are never run to learn
 what they say: those that draw would move a generator on, packed weights of the quantized ones hold addresses."""
 HALVES = TRIED | named(
@@ -102,15 +103,21 @@ def implemented(op: Any) -> bool:
 
 def why_not(op: Any, tensors: Sequence[TracedTensor]) -> Exception | None:
     """What ATen says that it does not do for these dtypes, of pointwise operations, or for a text of its settings."""
-    usual = all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name and not beside_complex(op)
-    if usual and not any([type(v) is str for v in (*op.args, *op.kwargs.values())]):
-        return None
-    return refusal(known(op)) if pointwise(op.target) and may_try(op) else None
+    usual = all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name
+    if not usual or any([type(v) is str for v in (*op.args, *op.kwargs.values())]):
+        return refusal(known(op)) if pointwise(op.target) and may_try(op) else None
+    return refusal(known(op)) if (beside_complex(op) or beside_settings(op)) and may_try(op) else None
 
 
 def beside_complex(op: Any) -> bool:
-    """Whether a complex number decides on the dtype that ATen computes in."""
-    return complex in map(type, op.args)
+    """Whether a complex number decides on the dtype that ATen computes in, or stands where only a real one may."""
+    return complex in map(type, op.args) or complex in map(type, op.kwargs.values())
+
+
+def beside_settings(op: Any) -> bool:
+    """Whether a factor is a truth (`alpha=True`), or the result is to be of a dtype that may have no code."""
+    given = op.kwargs
+    return bool(given) and (type(given.get("alpha")) is bool or given.get("dtype") not in (None, *FLOATS))
 
 
 def pointwise(target: Any) -> bool:
@@ -159,8 +166,9 @@ def plain(v: Any) -> bool:
 
 MOST_COUNTED = 16
 """What is tried makes nothing large of small operands: `repeat`, `pad`."""
-NO_CODE = ("not support", "only support", "expected dtype", "not implemented", "argument alpha must", "must be either")
-"""What a kernel says of dtypes, and of texts that it does not know (the `approximate` of `gelu`)."""
+NO_CODE = ("not support", "only support", "no longer support", "expected dtype", "not implemented", "argument alpha must", "must be either",
+    "Boolean alpha", "cannot be converted to type", "can't be cast to the desired output type", "a non-complex scalar")
+"""What a kernel says of dtypes and kinds of numbers, and of texts that it does not know (the `approximate` of `gelu`)."""
 
 
 def known(op: Any) -> Exception | None:

@@ -336,7 +336,8 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool, behind:
         d, h = own_dict(obj, outside)
         not_yet()
         cached = descriptor(raw, at, name)
-        if vars(raw).get("attrname") != name or not vars(raw).keys() >= CACHED.keys():
+        under_it = vars(raw).get("attrname")
+        if type(under_it) is not str or under_it != name or not vars(raw).keys() >= CACHED.keys():  # (a key of a class stays one)
             raise Break("PL0007", f"the cached property {name!r}, which keeps its value elsewhere", clean=True)
         parts = {part: getattr_(cached, part) for part in CACHED}
         v = vm.call(parts["func"], (obj,), {})
@@ -688,6 +689,7 @@ def instance_setattr(obj: Any, t: type, name: str, value: Any) -> None:
         h = shadows.instance_dict(world, obj)
         if h is None:
             raise AttributeError(without_dict(t, name, raw))
+        shadows.stored_again(world, h, name)
         was = h.located.pop(name, UNSET) if h.located.get(name) is not WRITTEN else WRITTEN  # in the order of the writes
         shadows.writes_to(h, name, was)
         h.copy[name] = value
@@ -775,7 +777,7 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
                 raise AttributeError(without_dict(t, name, raw))
             shadows.absent(world, h, name)
             raise AttributeError(f"{type_name(t)!r} object has no attribute {name!r}")
-        shadows.present(world, h, name)
+        (shadows.present if name in h.orig else shadows.absent)(world, h, name)  # stored here, it leaves nothing where nothing was
         h.located[name] = WRITTEN
         del h.copy[name]
     else:

@@ -14,9 +14,20 @@ VARARGS, VARKEYWORDS = 4, 8
 _empty = (lambda: None).__code__
 
 
+def guard_signature(fn: Any) -> None:
+    """Which arguments a function of the outside takes, and has defaults for. (One that is made anew is guarded so when it is met.)"""
+    world = vm.world
+    if id(fn) in world.own_functions or id(fn) in world.function_sources:
+        return
+    world.guard(S.const(fn), "FUNCTION", (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
+    if fn.__kwdefaults__ is not None:
+        world.guard(S.const(fn).attr("__kwdefaults__"), "DICT_KEYS", list(fn.__kwdefaults__))  # FUNCTION guards which dict it is
+
+
 def raise_binding_error(fn: Any, args: tuple, kwargs: dict) -> None:
     """Let CPython say what is wrong: call a function of the same signature with an empty body."""
     c = fn.__code__
+    guard_signature(fn)
     stub = types.FunctionType(
         c.replace(co_code=_empty.co_code, co_consts=_empty.co_consts, co_names=(), co_exceptiontable=b"", co_linetable=_empty.co_linetable,
                   co_freevars=(), co_cellvars=(), co_flags=c.co_flags & ~0x2A0, co_stacksize=8),
@@ -40,6 +51,22 @@ def default(fn: Any, which: str, key: Any, value: Any) -> Any:
     if anew is None and which == "defaults" and t in (int, float, bool, str, type(None)):
         return value  # FUNCTION guards the tuple of defaults, and these never change
     return world.locate(value, src)
+
+
+def with_defaults(fn: Any, args: list) -> list:
+    """The local slots of a frame that C code has started, and filled with defaults as they are: those are of the outside."""
+    c, loc = fn.__code__, list(args)
+    given = fn.__defaults__ or ()
+    first = c.co_argcount - len(given)
+    for i, value in enumerate(given):
+        if loc[first + i] is value:
+            loc[first + i] = default(fn, "defaults", i, value)
+    if c.co_kwonlyargcount and fn.__kwdefaults__:
+        for i in range(c.co_argcount, c.co_argcount + c.co_kwonlyargcount):
+            name = c.co_varnames[i]
+            if name in fn.__kwdefaults__ and loc[i] is fn.__kwdefaults__[name]:
+                loc[i] = default(fn, "kwdefaults", name, loc[i])
+    return loc
 
 
 def bind(fn: Any, args: tuple, kw: dict) -> list | None:

@@ -524,7 +524,8 @@ def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: d
 def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
     m = METHOD_LOOKASIDES.get((torch.Tensor, name))
     if vm.world.has_subclasses and name not in OF_CLASSES and owner.pytype not in TENSOR_TYPES:
-        own = vm.subclass_method(owner, TORCHS.get(name), name, args, kwargs)
+        fn = TORCHS.get(name) or getattr(ORIGINAL, name, None) or getattr(torch.Tensor, name)
+        own = vm.subclass_method(owner, fn, name, args, kwargs)
         if own is not UNSET:
             return own
     if name.startswith("__") and lookup(torch.Tensor, name) is not getattr(ORIGINAL, name, UNSET):
@@ -578,6 +579,8 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
             writes(args[0])
         if owner is dict and args and isinstance(args[0], OrderedDict) and fn.__name__ in policy.python.CHANGING:
             raise Break("PL0006", f"dict.{fn.__name__} of an OrderedDict, which keeps an order of its own", clean=True)
+        if fn is object.__hash__ and args and type(args[0]) is TracedTensor:
+            raise Break("PL0012", "object.__hash__ of a tensor, which is of its place in memory", clean=True)
         known = args and (id(args[0]) in world.by_copy or id(args[0]) in world.outside)
         if known or args and (owner is object and id(args[0]) in world.standing or (type(args[0]), fn.__name__) in METHOD_LOOKASIDES):
             bound = fn.__get__(args[0], type(args[0]))

@@ -64,6 +64,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     flex_attention,
     globalstate,
     gradients,
+    hashes,
     higher_order,
     hooks,
     imports,
@@ -100,7 +101,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
 )
 from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
-from pliant.interpret.binding import make_frame
+from pliant.interpret.binding import make_frame, with_defaults
 from pliant.interpret.calls import BY_CODE, guard_function, inline, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
@@ -636,7 +637,7 @@ def final_guards(world: World, at_entry: Any) -> list[Guard]:
     return out
 
 
-SYMBOL_HASH = torch.SymInt.__hash__.__code__  # PyTorch's own refuses to hash a symbolic number: `lookasides.l_symbol_hash` pins it
+SYMBOL_HASH = torch.SymInt.__hash__.__code__  # PyTorch's own refuses to hash a symbolic number: `hashes.l_symbol_hash` pins it
 
 REPLACED = (SYMBOL_HASH, *tensor_subclasses.REPLACED)
 """Code of PyTorch and of pliant for which a lookaside stands, whoever calls it."""
@@ -650,6 +651,8 @@ def classify(code: Any) -> int:
     """Whether a Python frame that C code starts during capture is run by CPython (1), or depends on what it is given (2)."""
     if code in MAKE_SYMBOLS:
         return 1
+    if "handle_torch_function" in code.co_names:  # a mode's own code is behind it
+        return 2
     return 1 if code not in REPLACED and policy.runs_natively(code) and not policy.reads_objects(code) else 2
 
 
@@ -728,7 +731,7 @@ def captured_frame(fn: Any, args: list) -> Any:
             return look(tuple(args), {})
         if vm.frame is not None:
             vm.frame.tail = False
-        if policy.runs_natively(fn.__code__) and all(map(readable, args)):
+        if policy.runs_natively(fn.__code__) and all(map(readable, args)) and not globalstate.heard_of(fn):
             return engine.call_in_mode(engine.OFF, fn, *engine.spread(fn, tuple(args)))
         if fn is FIND_AND_LOAD and str(args[0]).partition(".")[0] == "torch":  # a part of PyTorch that its C++ code needs
             return engine.call_in_mode(engine.OFF, fn, tuple(args))
@@ -741,7 +744,7 @@ def captured_frame(fn: Any, args: list) -> Any:
         special = BY_CODE.get(id(fn.__code__))
         if special is not None and len(args) == fn.__code__.co_argcount:
             return special(fn, tuple(args), {})
-        f = new_frame(fn, list(args))
+        f = new_frame(fn, with_defaults(fn, args))
         f.parent = vm.frame
         vm.depth += 1
         names = roles(fn, type(args[0])) if args and not fn.__name__.startswith("__") else (fn.__name__,)

@@ -250,5 +250,6 @@ def close(inner: Any) -> None:
         vm.call(meth, (), {})
 
 
+Generator.__name__ = Generator.__qualname__ = "generator"  # C names it in words, which the program may see
 METHODS = {getattr(Generator, name) for name in ("send", "throw", "close", "__next__", "__iter__")}
 """The stand-in's methods: outside of a capture they are those of `types.GeneratorType`."""

@@ -25,7 +25,7 @@ from pliant.interpret import globalstate, in_torch, policy, tape, tensor_subclas
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
-from pliant.interpret.lookasides import lookaside
+from pliant.interpret.lookasides import local_names, local_value, lookaside
 from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.subprograms import rehearsed
@@ -198,6 +198,13 @@ NUMBERS_ASKED = steps_of(torch.optim.Adamax) | steps_of(torch.optim.RAdam)
 branch on it; here they get the number, as in eager PyTorch."""
 
 
+def rate_is_a_tensor() -> bool:
+    """Whether the step at hand, or the comprehension of one, computes with a learning rate that is a tensor: beside it a number counts
+    by its kind alone, and another tensor would make the product wider (a float32 by a float64)."""
+    frames = [(f, local_names(f.code)) for f in (vm.frame, vm.frame.parent) if f is not None]
+    return any([type(local_value(f, names.index("lr"), "lr")) is TracedTensor for f, names in frames if "lr" in names])
+
+
 ROUNDED = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -205,7 +212,7 @@ ROUNDED = (torch.float32, torch.float16, torch.bfloat16)
 def l_get_value(args: tuple, kw: dict) -> Any:
     if kw or len(args) != 1 or type(args[0]) is not TracedTensor:
         return inline(optimizers._get_value, args, kw)
-    if vm.frame.code in NUMBERS_ASKED:
+    if vm.frame.code in NUMBERS_ASKED or rate_is_a_tensor():
         return call(torch.Tensor.item, args, {})
     # the tensor goes on as under any compiler, but 1 - beta ** step is computed with Python's precision: a step is a float32
     return call(torch.Tensor.double, args, {}) if args[0].dtype in ROUNDED else args[0]

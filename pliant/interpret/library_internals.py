@@ -98,8 +98,8 @@ def guard_inside(fn: FunctionType) -> None:
 
 
 #: What was registered with an operator of the program's and is read while its graph is captured.
-RULES = ("_abstract_fn", "_setup_context_fn", "_backward_fn", "_vmap_fn")
-TABLES = ("_torch_dispatch_fns", "_autocast_dtype")
+RULES = frozenset(("_abstract_fn", "_setup_context_fn", "_backward_fn", "_vmap_fn"))
+TABLES = frozenset(("_torch_dispatch_fns", "_autocast_dtype"))
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
@@ -129,13 +129,16 @@ def guard_rules(fn: Any) -> None:
         return
     world.lookups[definition, "rules"] = True
     held = S.const(definition).dict()
-    for name in RULES:
-        rule = vars(definition).get(name)
+    for name in sorted(RULES | TABLES):
+        if name not in vars(definition):  # the program has taken it away
+            world.guard(held, "DICT_CONTAINS", (name, False), name)
+    for name in sorted(vars(definition).keys() & RULES):
+        rule = vars(definition)[name]
         world.guard(held.key(name), "ID_MATCH", rule)
         if type(rule) is FunctionType:
             guard_reads(rule, held.key(name))
-    for name in TABLES:
-        table = vars(definition).get(name, {})
+    for name in sorted(vars(definition).keys() & TABLES):
+        table = vars(definition)[name]
         if type(table) is not dict:
             raise Break("PL0030", f"{definition._qualname}, whose {name} is no dict", clean=True)
         world.guard(held.key(name), "DICT_KEYS", list(table))

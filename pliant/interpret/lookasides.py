@@ -214,55 +214,6 @@ LASTING = (type, FunctionType, types.ModuleType, types.BuiltinFunctionType, bool
 """Guarded by identity wherever they are read."""
 
 
-@lookaside(hash)
-def l_hash(args: tuple, kw: dict) -> int:
-    o = hashable(args[0])
-    if type(o) not in (int, bool, float):
-        vm.world.bound_here = "the hash() of an object"
-    m = lookup(type(o), "__hash__")
-    if type(m) is FunctionType:
-        return as_hash(interp(m, (o,), {}))
-    if m is object.__hash__ or type(o) in (tuple, frozenset):
-        lasts(o)
-    return native(hash, (stood_for_as_key(o),), {})
-
-
-def stood_for_as_key(o: Any) -> Any:
-    """`o`, or what of the outside it stands for if its hash is of its identity; so of what a tuple or frozenset holds."""
-    if type(o) is tuple or type(o) is frozenset:
-        found = [stood_for_as_key(x) for x in o]
-        return o if all(map(operator.is_, found, o)) else type(o)(found)
-    if id(o) in vm.world.standing and lookup(type(o), "__hash__") is object.__hash__:
-        return vm.world.standing[id(o)][1]
-    return o
-
-
-def as_hash(r: Any) -> Any:
-    """What `hash()` makes of the answer of a `__hash__` of the program's."""
-    if not isinstance(r, int) and type(r) is not torch.SymInt:
-        raise TypeError("__hash__ method should return an integer")
-    if not -(1 << 63) <= r < 1 << 63:
-        return native(hash, (concrete(r),), {})
-    if r == -1:
-        return -2
-    return int.__add__(r, 0) if isinstance(r, int) else r
-
-
-def lasts(o: Any) -> None:
-    """Raises Break where the hash of `o` is made of the `id()` of an object that is made here."""
-    if type(o) is tuple or type(o) is frozenset:
-        for x in o:
-            lasts(x)
-    elif lookup(type(o), "__hash__") is object.__hash__ and type(l_id((o,), {})) is OwnId:
-        raise Break("PL0035", "the hash() of an object that is made here", clean=True)
-
-
-@lookaside(torch.SymInt.__hash__)
-def l_symbol_hash(args: tuple, kw: dict) -> int:
-    """C code puts a symbolic number into a set or makes it a key: its hash is its value."""
-    return hash(concrete(args[0]))
-
-
 @lookaside(next)
 def l_next(args: tuple, kw: dict) -> Any:
     if len(args) == 2:
@@ -288,6 +239,8 @@ def l_length_hint(args: tuple, kw: dict) -> Any:
 @lookaside(bool)
 def l_bool(args: tuple, kw: dict) -> Any:
     one = not vm.asking and args and type(args[0]) is TracedTensor and tensors.replaced(args[0], "__bool__") is None
+    if one and globalstate.heard():
+        return tensors.conversion_told(args[0], "__bool__", (bool, torch.SymBool))
     if one and all([type(n) is int and n == 1 for n in args[0].sizes]):
         number = graph_call(torch.Tensor.item, (args[0],), {})  # what branches on it may be the test of a loop
         return number if args[0].dtype is torch.bool else compare(operator.ne, number, 0)
@@ -418,22 +371,31 @@ def locals_of(f: Any) -> dict:
     """The names that `locals()` shows in frame `f`. Up to 3.12 a frame has one dict for them, which each question brings up to date."""
     if f.names is not None:
         return f.names
-    c = f.code
-    names = [*c.co_varnames, *[x for x in c.co_cellvars if x not in c.co_varnames], *c.co_freevars]
     out = {} if f.shown is None or LOCALS_ARE_SNAPSHOTS else f.shown
     f.shown = out
-    for i, name in enumerate(names):
-        v = force(f, i)
-        if type(v) is types.CellType and (name in c.co_cellvars or name in c.co_freevars):
-            try:
-                v = read_cell(v, f, i)
-            except (NameError, UnboundLocalError):
-                v = UNSET
+    for i, name in enumerate(local_names(f.code)):
+        v = local_value(f, i, name)
         if v is not UNSET:
             out[name] = v
         else:
             out.pop(name, None)
     return out
+
+
+def local_names(c: types.CodeType) -> list[str]:
+    """Of each slot of a frame."""
+    return [*c.co_varnames, *[x for x in c.co_cellvars if x not in c.co_varnames], *c.co_freevars]
+
+
+def local_value(f: Any, i: int, name: str) -> Any:
+    """What the variable in slot `i` holds, in a cell or not; UNSET if nothing."""
+    v = force(f, i)
+    if type(v) is types.CellType and (name in f.code.co_cellvars or name in f.code.co_freevars):
+        try:
+            return read_cell(v, f, i)
+        except (NameError, UnboundLocalError):
+            return UNSET
+    return v
 
 
 @lookaside(vars)
@@ -737,7 +699,8 @@ METHOD_LOOKASIDES[(torch.Tensor, "tolist")] = tensor_tolist
 METHOD_LOOKASIDES[(torch.Tensor, "__len__")] = lambda t, a, k: length(t)
 METHOD_LOOKASIDES[(torch.Tensor, "__int__")] = lambda t, a, k: tensors.number(t, int)
 METHOD_LOOKASIDES[(torch.Tensor, "__float__")] = lambda t, a, k: tensors.number(t, float)
-METHOD_LOOKASIDES[(torch.Tensor, "__bool__")] = lambda t, a, k: truth(t)
+METHOD_LOOKASIDES[(torch.Tensor, "__bool__")] = lambda t, a, k: l_bool((t,), {})
+METHOD_LOOKASIDES[(torch.Tensor, "__index__")] = lambda t, a, k: tensors.index(t)
 METHOD_LOOKASIDES[(torch.Tensor, "__iter__")] = lambda t, a, k: get_iter(t)
 
 LOOKASIDES[opaque_use] = lambda args, kw: opaque_use(*args)  # the break is about the value, not about what it takes to say so
@@ -759,8 +722,10 @@ def l_none(args: tuple, kw: dict) -> None:
 @lookaside(torch._shape_as_tensor)
 def l_shape_as_tensor(args: tuple, kw: dict) -> Any:
     """The sizes, as data on the CPU."""
-    (x,) = (*args, *kw.values())
-    return call(torch.tensor, (list(x.shape),), {"dtype": torch.int64, "device": "cpu"})
+    given = (*args, *kw.values())
+    if len(given) != 1 or type(given[0]) is not TracedTensor or tensors.of_class(given[0]) or globalstate.heard():
+        raise Break("PL0011", "_shape_as_tensor of a tensor of a class, or of which a mode is told", clean=True)
+    return call(torch.tensor, (list(given[0].sizes),), {"dtype": torch.int64, "device": "cpu"})
 
 
 @lookaside(torch._assert)

@@ -12,7 +12,11 @@ def nn_module_getattr(obj: Any, t: type, name: str, d: dict, h: Any) -> Any:
     """`nn.Module.__getattr__` without interpreting it: parameters, buffers, submodules."""
     world = vm.world
     for kind in ("_parameters", "_buffers", "_modules"):
-        if kind not in d or (h is not None and shadows.is_empty(world, h, kind)):
+        if kind not in d:
+            if h is not None:
+                shadows.absent(world, h, kind)
+            continue
+        if h is not None and shadows.is_empty(world, h, kind):
             continue
         sub = shadows.item(world, h, kind) if h is not None else d[kind]
         if not isinstance(sub, dict):

@@ -12,6 +12,7 @@ from typing import Any
 
 from pliant.guards import source as S
 from pliant.guards.views import NAME, QUALNAME
+from pliant.interpret.binding import guard_signature
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.state import vm
 
@@ -26,7 +27,10 @@ def relied_on() -> Iterator[Any]:
             yield g.value
     for cls, found in world.type_attrs.items():
         yield cls
-        yield from found.values()
+        yield from [getattr(v, "__func__", v) if type(v) in (staticmethod, classmethod) else v for v in found.values()]
+    for key in world.lookups:
+        if type(key) is tuple and key[1:] == ("fn",):  # `calls.guard_function`
+            yield key[0]
     for i in world.function_sources:
         yield world.outside[i]
 
@@ -51,3 +55,4 @@ def guard_names(e: BaseException) -> None:
                 vm.getattr(thing, "__module__")
         elif type(thing) is FunctionType and id(thing) not in vm.world.own_functions and thing.__qualname__ in text:
             vm.getattr(thing, "__qualname__")
+            guard_signature(thing)  # C code has called it, perhaps with arguments that it does not take

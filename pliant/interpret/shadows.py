@@ -131,6 +131,18 @@ def instance_dict(world: World, obj: Any) -> Shadow | None:
     return h
 
 
+def stored_again(world: World, h: Shadow, k: Any) -> None:
+    """The program is about to store key `k` of a dict: where it has taken that away before, it goes behind all others."""
+    if k in h.orig and k not in h.copy:
+        length(world, h)
+
+
+def stored_anew(world: World, h: Shadow, k: Any) -> None:
+    """The program is about to store a key that a dict does not have by now."""
+    absent(world, h, k)
+    stored_again(world, h, k)
+
+
 def writes_to(h: Shadow, k: Any, located: Any) -> None:
     """The program is about to store item `k`, there by now or not; `located`: what was there of `h.located`."""
     if vm.journal is not None:
@@ -291,12 +303,24 @@ def index(world: World, h: Shadow, i: int) -> Any:
     if i < 0:
         length(world, h)
         i += list.__len__(h.copy)
+    if i >= n:  # what the program has appended: the place is by how many there were
+        length(world, h)
     if i not in h.located and i < n and v is list.__getitem__(h.orig, i):
         w = h.located[i] = world.locate(v, h.source.index(i))
         if w is not v:
             list.__setitem__(h.copy, i, w)
             return w
     return v
+
+
+def reaches(world: World, h: Shadow, i: int) -> None:
+    """The program relied on there being an item `i` in a list, whatever it is."""
+    if h.keys_known or i in h.located:
+        return
+    if world.log is not None or i >= len(h.orig):
+        length(world, h)
+    else:
+        world.guard(h.source.index(i), "NOT_ALIAS", ())  # of nothing: it can be read
 
 
 def length(world: World, h: Shadow) -> None:

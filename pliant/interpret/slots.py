@@ -403,14 +403,15 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
             if holds_key(o, k):
                 if k in h.orig and k not in h.located:
                     shadows.present(world, h, k)
-            elif k not in h.orig:
-                shadows.absent(world, h, k)
+            else:
+                shadows.stored_anew(world, h, k)
             shadows.writes_to(h, k, h.located.get(k, UNSET))
         else:
             k = position(k)
-            if type(k) is int and type(o) is list and 0 <= k < min(len(h.orig), len(o)):
-                shadows.writes_to(h, k, h.located.get(k, UNSET))
-            elif type(k) is int and isinstance(o, list) and 0 <= k < len(h.orig):
+            if type(k) is int and isinstance(o, list) and 0 <= k < len(h.orig):
+                shadows.reaches(world, h, k)
+                if type(o) is list and k < len(o):
+                    shadows.writes_to(h, k, h.located.get(k, UNSET))
                 h.located[k] = WRITTEN
             else:
                 shadows.read_all(world, o)

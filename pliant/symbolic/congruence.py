@@ -5,7 +5,7 @@ A residue `(m, r)` says: the value is r modulo m, 0 <= r < m; `(0, r)` says that
 
 from __future__ import annotations
 
-import math
+from math import gcd  # names that a program may replace in the module
 
 from pliant.symbolic.expr import Expr, postorder
 from pliant.symbolic.facts import Facts
@@ -21,17 +21,17 @@ def make(m: int, r: int) -> Residue:
 
 
 def add(x: Residue, y: Residue) -> Residue:
-    return make(math.gcd(x[0], y[0]), x[1] + y[1])
+    return make(gcd(x[0], y[0]), x[1] + y[1])
 
 
 def mul(x: Residue, y: Residue) -> Residue:
     (m, r), (n, s) = x, y
-    return make(math.gcd(m * n, m * s, n * r), r * s)
+    return make(gcd(m * n, m * s, n * r), r * s)
 
 
 def join(x: Residue, y: Residue) -> Residue:
     """What holds of a value that is one or the other."""
-    return make(math.gcd(x[0], y[0], x[1] - y[1]), x[1])
+    return make(gcd(x[0], y[0], x[1] - y[1]), x[1])
 
 
 def meet(x: Residue, y: Residue) -> Residue | None:
@@ -40,7 +40,7 @@ def meet(x: Residue, y: Residue) -> Residue | None:
     if m == 0 or n == 0:
         (v, (k, t)) = (r, y) if m == 0 else (s, x)
         return (0, v) if (v == t if k == 0 else (v - t) % k == 0) else None
-    g = math.gcd(m, n)
+    g = gcd(m, n)
     if (r - s) % g:
         return None
     lcm = m // g * n
@@ -57,7 +57,7 @@ def of_symbols(e: Expr) -> Residue | None:
         for a in m:
             if a.info is None and a.op != "subtotal":
                 return None
-        g = math.gcd(g, c)
+        g = gcd(g, c)
         if g == 1:
             return NOTHING
     return make(g, k)
@@ -124,7 +124,7 @@ class Congruence:
                     return NOTHING
                 if m % k == 0:
                     return (0, r % k)
-                return make(math.gcd(m, k), r)
+                return make(gcd(m, k), r)
             case "floordiv":
                 (m, r), k = memo[e.args[0]], e.args[1].const
                 if k is None or m % k:
@@ -161,7 +161,7 @@ class Congruence:
         """a is r modulo m: as a residue of a's direction."""
         m = abs(m)
         q, k, c = direction(a)
-        g = math.gcd(k, m)
+        g = gcd(k, m)
         if (r - c) % g:
             return False  # contradiction: no model reaches this point
         m, target = m // g, (r - c) // g

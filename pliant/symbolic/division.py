@@ -6,7 +6,7 @@ All rest on two identities of floor division that hold for every sign, the divis
 
 from __future__ import annotations
 
-import math
+from math import gcd  # names that a program may replace in the module
 
 from pliant.symbolic.expr import Context, Expr, Mono, mono_mul, poly_add, poly_mul, poly_scale, same
 from pliant.symbolic.relation import mono_common, mono_without, whole_quotient
@@ -19,7 +19,7 @@ def content(a: Expr) -> tuple[int, list[Expr]]:
     g = 0
     common: list[Expr] | None = None
     for m, c in terms:
-        g = math.gcd(g, c)
+        g = gcd(g, c)
         common = list(m) if common is None else mono_common(common, m) if common else common
     return g, common or []
 
@@ -29,7 +29,7 @@ def cancel(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     ctx = a.ctx
     ga, ma = content(a)
     gb, mb = content(b)
-    g = math.gcd(ga, gb)
+    g = gcd(ga, gb)
     m = mono_common(ma, mb) if ma and mb else []
     if b.terms[0][1] < 0:
         g = -g
@@ -146,7 +146,7 @@ def mod(ctx: Context, a: Expr, b: Expr) -> Expr:
         return ctx.zero
     ga, ma = content(a)
     gb, mb = content(b)
-    g = math.gcd(ga, gb)
+    g = gcd(ga, gb)
     m = mono_common(ma, mb) if ma and mb else []
     if g != 1 or m:  # (k*a) % (k*b) == k * (a % b)
         a = ctx.poly({mono_without(t, m): c // g for t, c in a.terms})

@@ -6,10 +6,10 @@ is known (a float that may be nan has no interval). Rules must *contain*: tests 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from math import inf, isnan, nextafter  # names that a program may replace in the module
 
-INF = math.inf
+INF = inf
 Interval = tuple  # (lo, hi)
 ALL: Interval = (-INF, INF)
 BOOL: Interval = (0, 1)
@@ -223,7 +223,7 @@ def to_float(x: Interval) -> Interval:
 
 
 def _guard_nan(lo: float, hi: float) -> Interval | None:
-    return None if math.isnan(lo) or math.isnan(hi) else (lo, hi)
+    return None if isnan(lo) or isnan(hi) else (lo, hi)
 
 
 def fadd(x: Interval, y: Interval) -> Interval | None:
@@ -282,7 +282,7 @@ def monotone(fn: Callable, lo: float = -INF) -> Callable[[Interval], Interval | 
         if x[0] < lo or x[0] == -INF or x[1] == INF:
             return None
         try:
-            return math.nextafter(fn(x[0]), -INF), math.nextafter(fn(x[1]), INF)
+            return nextafter(fn(x[0]), -INF), nextafter(fn(x[1]), INF)
         except (OverflowError, ValueError):
             return None
 

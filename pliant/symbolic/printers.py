@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
+from math import isfinite  # names that a program may replace in the module
 
 from pliant.symbolic.expr import TABLE, Expr, postorder
 
@@ -48,7 +48,7 @@ def python(
 
 
 def _const(v: int | float | bool) -> tuple[str, int]:
-    if isinstance(v, float) and not math.isfinite(v):
+    if isinstance(v, float) and not isfinite(v):
         return f"float('{v}')", CALL
     return repr(v), (PRECEDENCE["negative"] if repr(v).startswith("-") else CALL)
 

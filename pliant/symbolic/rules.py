@@ -5,9 +5,9 @@ Each `make_*` gives the `make` of a row of `ops.py`: it receives expressions tha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import reduce
+from math import ceil, floor, isinf, isnan  # names that a program may replace in the module
 from typing import Any
 
 from pliant.symbolic import division
@@ -240,11 +240,11 @@ def _compare_int_float(ctx: Context, op: str, a: Expr, v: Any) -> Expr:
     """An int against a float constant, exactly, as a comparison of ints."""
     if a.const is not None:
         return ctx.lift(TABLE[op].fn(a.const, v))
-    if math.isnan(v) or (op in ("eq", "ne") and not float(v).is_integer()):
+    if isnan(v) or (op in ("eq", "ne") and not float(v).is_integer()):
         return ctx.lift(op == "ne")
-    if math.isinf(v):
+    if isinf(v):
         return ctx.lift(op in (("lt", "le") if v > 0 else ("gt", "ge")))
-    k = int(v) if op in ("eq", "ne") else math.ceil(v) if op in ("lt", "ge") else math.floor(v)
+    k = int(v) if op in ("eq", "ne") else ceil(v) if op in ("lt", "ge") else floor(v)
     return _compare_ints(ctx, op, a, ctx.lift(k))
 
 

@@ -8,10 +8,10 @@ All facts enter through one door, `learn`.
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import copysign, inf  # names that a program may replace in the module
 from typing import Any, ClassVar
 
 from pliant.symbolic import ops, printers, subtotals
@@ -148,8 +148,8 @@ class Scope:
             raise ValueError(f"symbol {name} exists")
         if size_like and (lo is None or lo < 0):
             lo = 0
-        lo = None if lo == -math.inf else lo
-        hi = None if hi == math.inf else hi
+        lo = None if lo == -inf else lo
+        hi = None if hi == inf else hi
         if hint is not None and ((lo is not None and not hint >= lo) or (hi is not None and not hint <= hi)):
             raise ValueError(f"{name}: hint {hint} outside [{lo}, {hi}]")
         s = self.symbols[name] = self.ctx.symbol(Symbol(name, kind, hint, lo, hi, backed, size_like, source, dim))
@@ -458,5 +458,5 @@ def same_float(e: Expr, v: float) -> Expr:
     if v != v:
         return ops.ne(e, e)
     if v == 0.0:
-        return ops.and_(ops.eq(e, v), ops.eq(apply("copysign", 1.0, e), math.copysign(1.0, v)))
+        return ops.and_(ops.eq(e, v), ops.eq(apply("copysign", 1.0, e), copysign(1.0, v)))
     return ops.eq(e, v)

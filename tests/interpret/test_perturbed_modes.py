@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import operator
 
 import pytest
 import torch
@@ -263,3 +264,78 @@ def test_modes_are_told_of_what_takes_gradients(program, kind):
             out.sum().backward()
         said.append((out.tolist(), x.grad, getattr(mode, "heard", None)))
     assert str(said[0]) == str(said[1]) == str(said[2])
+
+
+class OfAClass(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+# -- what syntax asks of tensors ------------------------------------------------------------------------------------------
+def told_truth(x, i, s):
+    return x + 1 if s > 0 else x - 1
+
+
+def told_assert(x, i, s):
+    assert s > 0
+    return x + 1
+
+
+def told_rows(x, i, s):
+    total = 0
+    for r in x:
+        total = total + r
+    return total
+
+
+def told_setitem(x, i, s):
+    y = x * 1
+    y[i[1]] = s
+    y[0:2] = s
+    return y
+
+
+SYNTAX = {
+    "float": lambda x, i, s: float(x[0]), "int": lambda x, i, s: int(x[0]), "bool": lambda x, i, s: bool(s),
+    "index of a list": lambda x, i, s: [1, 2, 3][i[1]], "index": lambda x, i, s: operator.index(i[1]), "not": lambda x, i, s: not s,
+    "items": lambda x, i, s: (x[i[1]], x[1:], x[x > 0]), "set items": told_setitem, "truth": told_truth, "assert": told_assert,
+    "rows": told_rows, "zip": lambda x, i, s: [a + b for a, b in zip(x, x)], "//": lambda x, i, s: (x // 2, 2 // x, x // x),
+    "of Python": lambda x, i, s: (2 % x, x**2, 2**x, 1 - x, 1 / x, 1 << i, 8 >> i, abs(x)), "numel": lambda x, i, s: (x.numel(), x.dim()),
+    "method": lambda x, i, s: (s.__bool__(), i[0].__index__(), x[0].__float__()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SYNTAX)
+@pytest.mark.parametrize("modes", [1, 2])
+@pytest.mark.parametrize("kind", [torch.Tensor, OfAClass])
+def test_modes_are_told_of_what_syntax_asks(name, modes, kind):
+    """Conversions by their own methods, items before they are taken apart, rows by Python's `__iter__`; nothing of pliant's."""
+    ask = SYNTAX[name]
+
+    def program(x, i, s):
+        with Listening() as outer:
+            if modes == 2:
+                with Listening() as inner:
+                    r = ask(x, i, s)
+            else:
+                inner, r = outer, ask(x, i, s)
+        return r, outer.heard, inner.heard
+
+    run, said = pliant.compile(program, backend="aten", strict=True), []
+    for fn in (program, run, run):
+        x = torch.tensor([-1.5, 0.25, 1.25])
+        said.append(str(fn(x.as_subclass(kind) if kind is not torch.Tensor else x, torch.tensor([2, 1]), torch.tensor(1.0))))
+    assert said[0] == said[1] == said[2]
+
+
+def test_items_of_a_class_behind_a_break_in_a_mode():
+    def program(x):
+        with Listening() as m:
+            n = len(x)
+            y = x[1:]
+            y[0] = 2.0
+        return y, n, m.heard
+
+    x = torch.arange(3.0).as_subclass(OfAClass)
+    assert str(program(x)) == str(pliant.compile(program, backend="aten", strict=True)(x.clone()))

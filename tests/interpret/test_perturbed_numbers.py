@@ -243,3 +243,72 @@ def test_levels_of_loggers_that_are_no_ints():
         held["level"] = level
         want, got = program(x)[1], run(x)[1]
         assert type(want) is type(got) and want == got
+
+
+def test_a_learning_rate_that_is_a_tensor_beside_the_number_of_the_step():
+    """Divided by that number it stays a float32: the step's own tensor, as a float64, made it wider."""
+    sides = []
+    for fn in (lambda f: f, lambda f: pliant.compile(f, backend="aten", strict=True)):
+        torch.manual_seed(0)
+        m = torch.nn.Linear(4, 3).double()
+        o = torch.optim.AdamW(m.parameters(), torch.tensor(0.1), foreach=False, capturable=False)
+
+        def step(x, m=m, o=o):
+            o.zero_grad()
+            m(x).square().mean().backward()
+            o.step()
+
+        run = fn(step)
+        for _ in range(3):
+            run(torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(3, 4))
+        sides.append(m.weight.detach())
+    assert torch.equal(*sides)
+
+
+@pytest.mark.parametrize("pool, dims", [(torch.nn.LPPool1d, 1), (torch.nn.LPPool2d, 2), (torch.nn.LPPool3d, 3)])
+def test_orders_of_pooling_that_change(pool, dims):
+    m = pool(2.0, 2)
+    run, x = pliant.compile(lambda x: m(x), backend="aten"), torch.rand(1, *[4] * dims)
+    for n in (2, 3.0, 2.5, 0, 0.0, float("inf"), -float("inf"), 4):
+        m.norm_type = n
+        if n == 0:
+            with pytest.raises(ZeroDivisionError):
+                run(x)
+        else:
+            torch.testing.assert_close(run(x), m(x))
+
+
+class Kept(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, Kept])
+def test_sizes_as_data_of_a_class(kind):
+    program = lambda x: torch._shape_as_tensor(x)  # noqa: E731
+    x = torch.ones(2, 3).as_subclass(kind)
+    want, got = program(x), pliant.compile(program, backend="aten", strict=True)(x)
+    assert type(want) is type(got) and want.tolist() == got.tolist()
+
+
+def test_sizes_with_integers_that_a_break_has_left_unknown():
+    class Passing(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    def program(x):
+        s = torch.Size([np.int64(2), x.shape[0]])
+        return [type(n) for n in s], torch.zeros(s).shape
+
+    with Passing():
+        assert pliant.compile(program, backend="aten", strict=True)(torch.ones(3)) == program(torch.ones(3))
+
+
+def test_data_of_leaves_made_here_under_autocast():
+    def program(x):
+        w = torch.nn.Parameter(torch.ones(4))
+        w.data.mul_(3)
+        return w * x, w
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        want, got = program(torch.ones(4)), pliant.compile(program, strict=True)(torch.ones(4))
+    torch.testing.assert_close(got, want)

@@ -1136,3 +1136,255 @@ def test_keys_that_are_changed_before_they_are_looked_up(kind, name):
             d, s = {k: 1}, {k}
             answers.append((f(k, d, s), [(k.n, v) for k, v in d.items()], len(s)))
         assert answers[0] == answers[1]
+
+
+# -- functions that C code calls, and those whose arguments do not fit ---------------------------------------------------------
+def with_defaults(x, box=[1], *, k=2, more=None):  # noqa: B006
+    return x, sum(box), k, more
+
+
+CALLED_BY_C = {
+    "map": lambda x: [*map(with_defaults, [x.shape[0]])], "next": lambda x: next(map(with_defaults, [1])),
+    "filter": lambda x: [*filter(with_defaults, [1])],
+    "tree": lambda x: pytree.tree_map(with_defaults, [x.shape[0]]), "sorted": lambda x: sorted([2, 1], key=with_defaults),
+    "called": lambda x: with_defaults(1), "partial": lambda x: functools.partial(with_defaults, 1)(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLED_BY_C)
+def test_defaults_of_functions_that_c_code_calls(name):
+    """C fills them in, so that a frame begins with objects of the outside; where one is missing, no frame begins."""
+    program, held, box = CALLED_BY_C[name], with_defaults.__kwdefaults__, with_defaults.__defaults__[0]
+
+    def told(x):
+        try:
+            return program(x)
+        except TypeError as e:
+            return str(e)
+
+    run, x = compiled(told, strict=True), torch.ones(2)
+
+    def alike():
+        assert str(run(x)) == str(told(x))
+
+    def both(change, undo):
+        alike()
+        change()
+        alike()
+        undo()
+        alike()
+
+    both(lambda: box.append(3), box.pop)
+    both(lambda: held.update(k=5), lambda: held.update(k=2))
+    both(lambda: held.pop("k"), lambda: (held.clear(), held.update(k=2, more=None)))
+    both(lambda: setattr(with_defaults, "__kwdefaults__", None), lambda: setattr(with_defaults, "__kwdefaults__", held))
+    both(lambda: setattr(with_defaults, "__defaults__", ([7],)), lambda: setattr(with_defaults, "__defaults__", (box,)))
+
+
+class Called:
+    def method(self, *, k=2):
+        return k
+
+    @classmethod
+    def of_class(cls, *, k=2):
+        return k
+
+    @staticmethod
+    def static(*, k=2):
+        return k
+
+    def __init_subclass__(cls, *, k=2):
+        cls.k = k
+
+
+@pytest.mark.parametrize("ask", [
+    lambda: Called().method(), lambda: Called.of_class(), lambda: Called.static(), lambda: type("Made", (Called,), {}).k])
+def test_keyword_defaults_that_go_and_come_back(ask):
+    functions = [vars(Called)[n] for n in ("method", "of_class", "static", "__init_subclass__")]
+    functions = [getattr(f, "__func__", f) for f in functions]
+
+    def program(x):
+        try:
+            return ask()
+        except TypeError as e:
+            return str(e)
+
+    run, x = compiled(program, strict=True), torch.ones(2)
+    names = [f.__qualname__ for f in functions]
+    for held in ({"k": 2}, {}, {"k": 2}, {"k": 3}, {}, {"k": 2}):
+        for f in functions:
+            f.__kwdefaults__.clear()
+            f.__kwdefaults__.update(held)
+        assert run(x) == program(x)
+        for f, n in zip(functions, names, strict=True):
+            f.__qualname__ = "other"
+        assert run(x) == program(x)
+        for f, n in zip(functions, names, strict=True):
+            f.__qualname__ = n
+
+
+# -- hashes of tensors ---------------------------------------------------------------------------------------------------------
+class Hashed(torch.Tensor):
+    def __hash__(self):
+        return 7
+
+
+PARAMETER = nn.Parameter(torch.ones(2))
+HASHES = {
+    "hash": lambda x: hash(x) == id(x), "method": lambda x: x.__hash__() == id(x),
+    "of the class": lambda x: torch.Tensor.__hash__(x) == id(x),
+    "in a tuple": lambda x: hash((x, 1)) == hash((id(x), 1)), "made here": lambda x: (lambda y: hash(y) == id(y))(x + 1),
+    "of a parameter": lambda x: (hash(PARAMETER) == id(PARAMETER), hash((PARAMETER, 1)) == hash((id(PARAMETER), 1))),
+    "of two": lambda x: (lambda y: (hash(x) == hash(y), hash(y) == hash(y), len({x, y}), {y: 1}[y]))(x * 2),
+    "of objects": lambda x: object.__hash__(x) == id(x) >> 4, "of a class": lambda x: hash(x.as_subclass(Hashed)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HASHES)
+def test_hashes_of_tensors(name):
+    run = compiled(HASHES[name], strict=True)
+    for _ in range(2):
+        x = torch.ones(2)
+        assert run(x) == HASHES[name](x)
+
+
+# -- attributes and words ------------------------------------------------------------------------------------------------------
+def test_a_module_that_has_lost_its_parameters():
+    m = nn.FractionalMaxPool2d(2, output_size=3, _random_samples=torch.rand(1, 4, 2))
+    m._buffers["_random_samples"] = None
+    run, x = compiled(lambda x: m._random_samples, strict=True), torch.ones(1)
+    held = m._parameters
+    for now in (held, None, held, {}, None, "gone", held):
+        m.__dict__.pop("_parameters") if now == "gone" else m.__dict__.__setitem__("_parameters", now)
+        same(run, lambda x: m._random_samples, x)
+
+
+class Name(str):
+    pass
+
+
+def test_a_cached_property_under_a_name_of_a_class():
+    class Holder:
+        @functools.cached_property
+        def made(self):
+            return 3
+
+    vars(Holder)["made"].attrname = Name("made")
+
+    def program(x):
+        o = Holder()
+        return x * o.made, [type(k) for k in vars(o)]
+
+    assert compiled(program, strict=True)(torch.ones(2))[1] == program(torch.ones(2))[1] == [Name]
+
+
+def generated():
+    yield 1
+
+
+@pytest.mark.parametrize("ask", [
+    lambda g: g.nothing, lambda g: g[0], lambda g: g + 1, len, lambda g: -g, int, lambda g: "a" + g, lambda g: [1] + g, lambda g: g < g,
+    round, reversed, operator.index])
+def test_generators_in_words(ask):
+    def program(x):
+        try:
+            return ask(generated())
+        except (TypeError, AttributeError) as e:
+            return str(e)
+
+    assert compiled(program, strict=True)(torch.ones(2)) == program(torch.ones(2))
+
+
+# -- lists of other lengths ----------------------------------------------------------------------------------------------------
+def stored_in_a_handler(items, x):
+    try:
+        items[0] = x
+    except IndexError:
+        return "none"
+    return x
+
+
+def stored_between(items, x):
+    x.add_(1)
+    items[1] = x
+    x.mul_(2)
+    return x
+
+
+def stored_one_by_one(items, x):
+    n = 0
+    for i in range(3):
+        try:
+            items[i] = i
+        except IndexError:
+            break
+        n += 1
+    return n
+
+
+LENGTHS = {
+    "appended": lambda items, x: (items.append(2), items[1]),
+    "appended, stored": lambda items, x: (items.append(2), operator.setitem(items, 0, 4), items[1]),
+    "extended": lambda items, x: (items.extend([2, 3]), items[1]), "joined": lambda items, x: (operator.iadd(items, [2]), items[0]),
+    "stored in a handler": stored_in_a_handler, "stored between": stored_between, "stored one by one": stored_one_by_one,
+    "two stored": lambda items, x: (operator.setitem(items, 0, 3), operator.setitem(items, 1, 4)), "behind a break": lambda items, x: (
+        items.append(2), pliant.graph_break(), items[1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.parametrize("kind", [list, collections.deque, type("Items", (list,), {})])
+def test_where_things_are_in_lists_of_other_lengths(kind, name):
+    """What is appended lies behind as many items as there were, and an item is stored only where there is one."""
+    program = LENGTHS[name]
+    run = compiled(program, strict=True)
+    for n in (1, 3, 0, 2, 5, 1, 0):
+        said = []
+        for f in (program, run):
+            items, x = kind(range(n)), torch.ones(2)
+            try:
+                r = str(f(items, x))
+            except (IndexError, TypeError) as e:
+                r = str(e)
+            said.append((r, str(list(items)), x.tolist()))
+        assert said[0] == said[1]
+
+
+def moved_attribute(o):
+    del o.a
+    o.a = 9
+
+
+def attribute_gone_again(o):
+    o.a = 9
+    del o.a
+
+
+def attribute_stored_thrice(o):
+    o.a = 9
+    del o.a
+    o.a = 8
+
+
+def moved_key(o):
+    d = vars(o)
+    del d["a"]
+    d["a"] = 9
+
+
+@pytest.mark.parametrize("change", [moved_attribute, attribute_gone_again, attribute_stored_thrice, moved_key])
+@pytest.mark.parametrize("kind", [types.SimpleNamespace, type("Plain", (), {})])
+def test_names_that_go_and_are_stored_again(kind, change):
+    """They go behind all others; where they were not there before, nothing is left of them."""
+    run = compiled(lambda o, x: (change(o), x)[1], strict=True)
+    for held in ({"a": 1}, {"a": 1, "b": 2}, {"b": 2, "a": 1}, {"b": 2}, {"a": 1, "c": 3, "b": 2}, {}, {"c": 3}, {"a": 1}):
+        said = []
+        for f in (lambda o, x: (change(o), x)[1], run):
+            o = kind()
+            vars(o).update(held)
+            try:
+                f(o, torch.ones(2))
+                said.append(list(vars(o).items()))
+            except (AttributeError, KeyError) as e:
+                said.append((type(e), list(vars(o).items())))
+        assert said[0] == said[1]

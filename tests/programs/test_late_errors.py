@@ -624,3 +624,33 @@ def goes_on_where_nothing_raised(v, k):
 def test_the_capture_raises_behind_what_the_run_handles():
     """It went along the side on which nothing was raised: that is no mistake of its own."""
     check(goes_on_where_nothing_raised, *[(torch.arange(n), 0) for n in (3, 3, 4, 5, 3)], (torch.arange(3), 1), must_compile=False)
+
+
+KINDS = {
+    "complex alpha": lambda x, i: torch.add(x, x, alpha=1j), "truth as alpha": lambda x, i: x.sub_(x, alpha=True),
+    "number and alpha": lambda x, i: torch.add(x, 2, alpha=1j), "addcmul": lambda x, i: torch.addcmul(x, x, x, value=1j),
+    "addcdiv of ints": lambda x, i: torch.addcdiv(i, i, i), "addmm": lambda x, i: torch.addmm(x[None], x[:, None], x[None], alpha=1j),
+    "lerp": lambda x, i: torch.lerp(x, x, 1j), "clamp": lambda x, i: x.clamp(1j), "elu": lambda x, i: torch.nn.functional.elu(x, 1j),
+    "norm": lambda x, i: x.norm(1j), "foreach": lambda x, i: torch._foreach_mul_([x], 1j),
+    "dtype": lambda x, i: x.cumsum(0, dtype=torch.bool),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_of_numbers_that_kernels_refuse(name):
+    """Shape functions let them pass: the graph raised behind its writes, and what the program had stored was lost."""
+
+    def program(x, i, log):
+        x.mul_(2)
+        log.append(1)
+        y = KINDS[name](x, i)
+        log.append(2)
+        return y
+
+    run, said = pliant.compile(program, backend="aten", strict=True), []
+    for fn in (program, run):
+        x, log = torch.ones(3), []
+        with pytest.raises((RuntimeError, NotImplementedError)) as caught:
+            fn(x, torch.ones(3, dtype=torch.int64), log)
+        said.append((str(caught.value), x.tolist(), log))
+    assert said[0] == said[1]

@@ -23,6 +23,7 @@ DISPATCHED: list[Row] = [
     Row("torch.nn.functional", "inline", "triplet_margin_with_distance_loss"),
     # it asks for data, and raises
     Row("torch.nn.functional", "inline", "gaussian_nll_loss"),
+    Row("torch.nn.functional", "inline", "lp_pool1d lp_pool2d lp_pool3d"),  # ask whether the order is a number, and divide by it
     Row("torch.nn.functional", "inline", "upsample upsample_nearest upsample_bilinear"),  # old names of `interpolate`
     Row("torch.distributions.utils", "native", "_lazy_property_and_property", reads="arguments"),
     Row("torch.nn.functional", "native_python", "_is_integer _pair _single _triple _list_with_default", reads="arguments"),

@@ -8,6 +8,7 @@ import sys
 import types
 from typing import Any
 
+import numpy as np
 import torch
 
 from pliant.guards import views
@@ -95,6 +96,8 @@ def locate_size(world: World, v: Any, source: Source) -> Any:
     items = locate_tuple(world, v, source)
     if type(items) is Opaque:
         return items
+    if not all([isinstance(a, (int, torch.SymInt, np.integer)) for a in items]):  # an integer of NumPy's that is not known yet
+        return Opaque(v, source)
     made = torch.Size(items)
     if any([type(a) is not type(b) for a, b in zip(made, items, strict=True)]):  # numbers of NumPy's, which it keeps
         return Opaque(v, source)

@@ -27,7 +27,7 @@ from pliant.interpret import (
     walks,
 )
 from pliant.interpret.attributes import lookup, not_yet
-from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
+from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, inline, interp, tensor_method
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import KEYED, captured_call
 from pliant.interpret.library_internals import guard_inside
@@ -81,6 +81,8 @@ def seen_type(t: Any) -> type:
 def truth(t: Any) -> bool:
     if replaced(t, "__bool__") is not None:
         raise Break("PL0001", "a branch on a tensor, of which the __bool__ was replaced", clean=True)
+    if globalstate.heard():
+        raise Break("PL0001", "a branch on a tensor, of which a mode is told", clean=True)
     if is_stand(t):
         raise Break("PL0001", "a branch on the value of a tensor inside a function transform", clean=True)
     one = all([type(n) is int and n == 1 for n in t.sizes])
@@ -148,6 +150,8 @@ def iterate(t: Any) -> Any:
         said = tensor_subclasses.iterated(t)
         if said is not UNSET:
             return said
+    if globalstate.heard():
+        return inline(ORIGINAL.__iter__, (t,), {})
     rows = walks.over_rows(t)
     return rows if rows is not None else iter(unbind(t))
 
@@ -162,7 +166,9 @@ def number(t: Any, kind: type) -> Any:
     """`int(t)`, `float(t)`: a number known when the graph runs."""
     if replaced(t, f"__{kind.__name__}__") is not None:
         raise Break("PL0011", f"{kind.__name__}() of a tensor, whose method for it was replaced", clean=True)
-    if t.dim() and math.prod(t.sizes) != 1:
+    if globalstate.heard():
+        return conversion_told(t, f"__{kind.__name__}__", (int, torch.SymInt) if kind is int else (float, torch.SymFloat))
+    if t.sizes and math.prod(t.sizes) != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")
     v = item(t)
     if kind is int:
@@ -172,9 +178,20 @@ def number(t: Any, kind: type) -> Any:
     return kind(concrete(v))
 
 
+def conversion_told(t: Any, name: str, kinds: tuple[type, ...]) -> Any:
+    """What C++ makes of a tensor by its method of that name, of which it tells the modes that are on."""
+    told = captured_call if t.pytype in TENSOR_TYPES else graph_call
+    r = told(getattr(ORIGINAL, name), (t,), {})
+    if type(r) not in kinds:
+        raise Break("PL0011", f"{name} of a tensor, for which a mode has another answer than a {kinds[0].__name__}")
+    return r
+
+
 def index(t: Any) -> Any:
     """`operator.index(t)`: of an integer of one element."""
-    if t.dtype.is_floating_point or t.dtype.is_complex or (t.dim() and math.prod(t.sizes) != 1):
+    if globalstate.heard():
+        return conversion_told(t, "__index__", (int, torch.SymInt))
+    if t.dtype.is_floating_point or t.dtype.is_complex or (t.sizes and math.prod(t.sizes) != 1):
         raise TypeError("only integer tensors of a single element can be converted to an index")
     return number(t, int)
 
@@ -197,6 +214,8 @@ def getitem(t: Any, k: Any) -> Any:
     own = replaced(t, "__getitem__")
     if own is not None:
         return interp(own, (t, k), {})
+    if globalstate.heard():  # it is told of what the program says, not of how the graph says it
+        return graph_call(ORIGINAL.__getitem__, (t, k), {})
     k = indexing.plain(k)
     if indexing.is_symbolic(k):
         t, k = indexing.selected(t, k)
@@ -209,6 +228,9 @@ def setitem(t: Any, k: Any, v: Any) -> None:
     own = replaced(t, "__setitem__")
     if own is not None:
         interp(own, (t, k, v), {})
+        return
+    if globalstate.heard():
+        graph_call(ORIGINAL.__setitem__, (t, k, v), {})
         return
     k = indexing.plain(k)
     if indexing.is_symbolic(k):

@@ -29,7 +29,7 @@ from benchmarks import zoo
 from benchmarks.zoo.model import Call, Model
 from pliant import events
 from pliant.cli import workers
-from pliant.jit.region import all_regions
+from pliant.jit.region import called_regions
 
 RELATIVE = 1e-5  # of the largest value of a tensor
 LIMIT_S = 120.0  # for one model
@@ -170,7 +170,7 @@ def examine(row: Model) -> dict[str, Any]:
     except Exception as e:
         out |= {"status": "error", "note": f"{type(e).__name__}: {e}", "trace": traceback.format_exc()}
     stats = pliant.stats()
-    if out["status"] == "right" and any(r.user_errors for region in all_regions() for r in region.records.values()):
+    if out["status"] == "right" and any(r.user_errors for region in called_regions() for r in region.records.values()):
         out |= {"status": "eager", "note": "an exception of the capture was taken for the model's own"}
     breaks = collections.Counter(
         f"{e.fields['code']} {e.fields['reason'].splitlines()[0]} @ {place(e)}" for e in events.events("graph_break")

@@ -46,7 +46,7 @@ from pliant import native
 from pliant.cli import workers
 from pliant.cli.workers import report
 from pliant.jit.persist import inventory
-from pliant.jit.region import all_regions
+from pliant.jit.region import called_regions
 
 STALL_S = 100.0
 SAMPLE_S = 2.0
@@ -336,7 +336,7 @@ def sampled() -> dict[str, Any]:
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[1])
     entries = 0
-    for region in all_regions():
+    for region in called_regions():
         for ref in list(region.codes):
             code = ref()
             entries += len(native.entries(code)) if code is not None else 0

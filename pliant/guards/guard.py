@@ -9,7 +9,7 @@ from pliant.guards.source import Source
 
 
 # Not frozen, since that makes them four times as slow to make, and a capture makes thousands. Nobody changes them once it is done.
-@dataclass(slots=True, unsafe_hash=True)
+@dataclass(slots=True, unsafe_hash=True, weakref_slot=True)
 class Site:
     """The user's instruction that needed the guard: the innermost frame first."""
 

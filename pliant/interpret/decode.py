@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
@@ -34,7 +35,7 @@ def op(*kinds: Kind) -> Callable:
 class Decoded:
     """`ins[i]` is `(handler, operand)`, `kinds[i]` its kind, `offsets[i]` its byte offset; `table`, the exception table, has indexes."""
 
-    code: CodeType
+    code_ref: weakref.ref[CodeType]  # whoever asks holds it
     ins: list[tuple[Callable, Any]]
     kinds: list[Kind]
     offsets: list[int]
@@ -43,8 +44,14 @@ class Decoded:
     template: list
     is_generator: bool
     loop_headers: set[int]  # targets of backward jumps, instruction indexes
-    sites: dict[int, Site] = field(default_factory=dict, repr=False)
+    sites: weakref.WeakValueDictionary[int, Site] = field(default_factory=weakref.WeakValueDictionary, repr=False)
     spans: tuple[list[int], list[int]] | None = field(default=None, repr=False)  # where a line begins, and its number; made on demand
+
+    @property
+    def code(self) -> CodeType:
+        code = self.code_ref()
+        assert code is not None
+        return code
 
     def index(self, offset: int) -> int:
         """The instruction that begins at this byte offset; past the end, their number."""
@@ -54,7 +61,8 @@ class Decoded:
         """The place of instruction `i`, whoever called this code."""
         s = self.sites.get(i)
         if s is None:
-            s = self.sites[i] = Site(self.code.co_filename, self.line(i), self.code.co_qualname, self.offsets[i], self.code)
+            code = self.code
+            s = self.sites[i] = Site(code.co_filename, self.line(i), code.co_qualname, self.offsets[i], code)
         return s
 
     def line(self, i: int) -> int:
@@ -74,10 +82,16 @@ _decoded: dict[int, Decoded] = {}  # by identity: the hash of a code object is w
 
 
 def decode(code: CodeType) -> Decoded:
-    """The decoded form of `code`, cached."""
+    """The decoded form of `code`, kept as long as that lives."""
     d = _decoded.get(id(code))
-    if d is None:
-        d = _decoded[id(code)] = _decode(code)
+    if d is None or d.code_ref() is not code:
+        i = id(code)
+
+        def forget(ref: weakref.ref[CodeType]) -> None:
+            if (found := _decoded.get(i)) is not None and found.code_ref is ref:
+                del _decoded[i]
+
+        d = _decoded[i] = _decode(code, weakref.ref(code, forget))
     return d
 
 
@@ -90,11 +104,11 @@ def unknown(f: Any, name: str) -> None:
     raise Break("PL0009", f"the instruction {name}")
 
 
-def _decode(code: CodeType) -> Decoded:
+def _decode(code: CodeType, ref: weakref.ref[CodeType]) -> Decoded:
     ins, kinds, offsets, loop_headers = bytecode.units(code, rows())
     cells_only = [c for c in code.co_cellvars if c not in code.co_varnames]
     n = code.co_nlocals + len(cells_only) + len(code.co_freevars)
-    d = Decoded(code, ins, kinds, offsets, [], n, [UNSET] * n, bool(code.co_flags & 0x20), loop_headers)
+    d = Decoded(ref, ins, kinds, offsets, [], n, [UNSET] * n, bool(code.co_flags & 0x20), loop_headers)
     if code.co_exceptiontable:
         entries = assemble.exception_table(code)
         d.table = [(d.index(start), d.index(end), d.index(target), depth, lasti) for start, end, target, depth, lasti in entries]

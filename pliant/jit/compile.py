@@ -23,7 +23,7 @@ from pliant.interpret.lookasides import lookaside
 from pliant.jit import arguments, dims, modes
 from pliant.jit import shapes_spec as shapes
 from pliant.jit.compiled_module import compile_call_of, compile_module, unchanged
-from pliant.jit.region import Region, all_regions
+from pliant.jit.region import Region, reset_all
 from pliant.jit.weak_ids import WeakIdDict
 
 STATISTICS = (
@@ -218,8 +218,7 @@ def reset() -> None:
     """Forget everything compiled, learned and counted. Compiled functions stay usable and start anew."""
     with turns.compiling:  # so that nothing of before is told afterwards
         tasks.clear()
-        for region in all_regions():
-            region.reset()
+        reset_all()
         source.clear_interned()
         events.reset()
         native.reset_counters()

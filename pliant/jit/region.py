@@ -7,7 +7,7 @@ import itertools
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -55,7 +55,7 @@ EXPLAINED = 8  # entries whose failure is worth explaining
 
 _ids = itertools.count()
 _frames = itertools.count()
-_regions: weakref.WeakSet[Region] = weakref.WeakSet()
+_called: weakref.WeakSet[Region] = weakref.WeakSet()  # since the last `reset_all`
 
 
 MODIFIED = "modified by an inplace operation"
@@ -131,7 +131,6 @@ class Region:
         self.context.branches = self.sites.branches if self.own and not config.fullgraph else None
         self.verifier = Verifier(self, config.verify) if config.verify else None
         self.tried: weakref.WeakKeyDictionary[Any, trials.Trial] = weakref.WeakKeyDictionary()  # entry points
-        _regions.add(self)
 
     def entry_point(self, fn: FunctionType, **twin: Any) -> Any:
         """A callable around `fn`. `twin`: `origin` and `follow`, if it is another function's (`compile.twin_of`)."""
@@ -153,6 +152,7 @@ class Region:
             history.on_mesh = self.config.backend == backends.REMOTE
             found = self.records[code] = Record(history)
             self.codes.append(weakref.ref(code))
+            _called.add(self)
         return found
 
     def close(self) -> None:
@@ -582,8 +582,16 @@ def made_anew(a: type, b: type) -> bool:
     return "<locals>" in a.__qualname__ and (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
 
 
-def all_regions() -> Iterator[Region]:
-    return iter(list(_regions))
+def called_regions() -> list[Region]:
+    """Those that were called since `reset_all`."""
+    return list(_called)
 
 
-__all__ = ["Info", "PliantError", "Region", "all_regions"]
+def reset_all() -> None:
+    """`Region.reset` of every region that has anything to forget."""
+    for region in called_regions():
+        region.reset()
+    _called.clear()
+
+
+__all__ = ["Info", "PliantError", "Region", "called_regions", "reset_all"]

@@ -19,6 +19,7 @@ from pliant.symbolic.static import mono_range, static_range
 from pliant.symbolic.subtotals import cover, extends
 
 WORK = 48  # eliminations tried for one question
+LEAST = 4  # and for one whose answer is known for the values at hand, where many before it have come to nothing
 MAX_TERMS = 40
 
 
@@ -28,13 +29,21 @@ class Linear:
     def __init__(self, facts: Facts, ranges: Ranges) -> None:
         self.facts = facts
         self.ranges = ranges
+        self.effort = WORK
 
     def nonnegative(self, p: Expr, depth: int) -> bool:
         """Whether p >= 0 follows, with at most `depth` facts in a row."""
         if p.const is not None:
             return bool(p.const >= 0)
-        self._left = WORK
-        return self._search(p, depth, set()) if self.promising(p) else self.ranges.of(p)[0] >= 0
+        if not self.promising(p):
+            return bool(self.ranges.of(p)[0] >= 0)
+        if p.hint is None:  # without a proof there is no answer
+            self._left = WORK
+            return self._search(p, depth, set())
+        self._left = self.effort  # without one there is a guard more
+        found = self._search(p, depth, set())
+        self.effort = WORK if found else max(self.effort * 3 // 4, LEAST)
+        return found
 
     def within_total(self, p: Expr) -> bool:
         """Whether p >= 0 is plain from what a long sum comes to: p is that total less a part of the sum, whose parts are not negative.

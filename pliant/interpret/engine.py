@@ -653,7 +653,12 @@ def classify(code: Any) -> int:
         return 1
     if "handle_torch_function" in code.co_names:  # a mode's own code is behind it
         return 2
-    return 1 if code not in REPLACED and policy.runs_natively(code) and not policy.reads_objects(code) else 2
+    return 1 if runs_as_it_is(code) else 2
+
+
+def runs_as_it_is(code: Any) -> bool:
+    """Whether CPython runs it, whatever it is given."""
+    return code not in REPLACED and policy.runs_natively(code) and not policy.reads_objects(code)
 
 
 NUMBERS_FOR_C = frozenset("__index__ __int__ __float__ __bool__ __len__ __length_hint__ __hash__ __complex__".split())
@@ -731,7 +736,8 @@ def captured_frame(fn: Any, args: list) -> Any:
             return look(tuple(args), {})
         if vm.frame is not None:
             vm.frame.tail = False
-        if policy.runs_natively(fn.__code__) and all(map(readable, args)) and not globalstate.heard_of(fn):
+        native_code = runs_as_it_is(fn.__code__) or policy.runs_natively(fn.__code__) and all(map(readable, args))
+        if native_code and not globalstate.heard_of(fn):
             return engine.call_in_mode(engine.OFF, fn, *engine.spread(fn, tuple(args)))
         if fn is FIND_AND_LOAD and str(args[0]).partition(".")[0] == "torch":  # a part of PyTorch that its C++ code needs
             return engine.call_in_mode(engine.OFF, fn, tuple(args))

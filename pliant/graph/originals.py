@@ -136,3 +136,12 @@ def has_no_history(t: Any) -> bool:
         return not late and bool(t.is_leaf)
     except RuntimeError:  # a view made without gradients, of what was written since: PyTorch does not say
         return True
+
+
+def in_memory(t: Any) -> bool:
+    """Whether the data of a tensor from outside are in this process: those of one on a mesh are not."""
+    try:
+        ORIGINAL.untyped_storage(t).data_ptr()
+    except RuntimeError:
+        return False
+    return True

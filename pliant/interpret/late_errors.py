@@ -28,7 +28,7 @@ from pliant.graph.data_errors import cannot_undo, leaves_a_part, may_raise, of_o
 from pliant.graph.handlers import is_written
 from pliant.graph.leaving import MARK, exit_of, mark
 from pliant.graph.operands import number, op_inputs
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import in_memory
 from pliant.graph.schema import op_info, written
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
@@ -71,15 +71,6 @@ def check_apart(trace: Any, op: Any) -> None:
         if native.share_memory(*real):
             raise Break("PL0041", f"{op.target._schema.name} reads what it may write: two inputs share memory")
         vm.world.apart[target.storage_id, other.storage_id] = target, other
-
-
-def in_memory(t: torch.Tensor) -> bool:
-    """Whether the data of a tensor are in this process: those of one on a mesh are not."""
-    try:
-        ORIGINAL.untyped_storage(t).data_ptr()
-    except RuntimeError:
-        return False
-    return True
 
 
 MOST_PAIRS = 8

@@ -7,7 +7,7 @@ from typing import Any
 
 from pliant import native
 from pliant.graph.known_numbers import COUNTED
-from pliant.graph.originals import ORIGINAL, math, torch
+from pliant.graph.originals import ORIGINAL, in_memory, math, torch
 from pliant.graph.schema import written
 from pliant.graph.symnode import concrete, to_sym
 from pliant.graph.traced import Reconsider
@@ -157,6 +157,7 @@ def keep_counts_apart(world: World) -> None:
     trace, real = world.trace, world.real
     memory = {t.storage_id for op in trace.ops for t in written(op)}
     near = [t for t in trace.inputs if t.storage_id in memory and not (all(map(fixed, t.sizes)) and math.prod(t.sizes) > BYTES)]
+    near = [t for t in near if id(t) not in real or in_memory(real[id(t)])]
     found = list({id(t): t for t in (*world.counts, *near)}.values())
     if any([id(t) not in real for t in found]) or any(
         [native.share_memory(real[id(a)], real[id(b)]) for a, b in itertools.combinations(found, 2)]

@@ -205,5 +205,5 @@ def locate(world: Any, v: RemoteTensor, source: Any) -> Any:
 
 
 AS_TENSOR: Any = LOCATED[torch.Tensor].locate
-LOCATED[RemoteTensor] = dataclasses.replace(LOCATED[torch.Tensor], locate=locate)
+LOCATED[RemoteTensor] = dataclasses.replace(LOCATED[torch.Tensor], located=(RemoteTensor,), stands=(), locate=locate)
 Operator = Callable[[Any, tuple, dict], Any]

@@ -139,7 +139,7 @@ def has_no_history(t: Any) -> bool:
 
 
 def in_memory(t: Any) -> bool:
-    """Whether the data of a tensor from outside are in this process: those of one on a mesh are not."""
+    """Whether the data of a tensor from outside are in this process: those of one on a mesh are not, and a wrapper has none."""
     try:
         ORIGINAL.untyped_storage(t).data_ptr()
     except RuntimeError:

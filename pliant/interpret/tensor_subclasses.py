@@ -21,7 +21,7 @@ from typing import Any
 from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.errors import Tripwire
-from pliant.graph.originals import ORIGINAL, gradients, torch
+from pliant.graph.originals import ORIGINAL, gradients, in_memory, torch
 from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, tensors_of
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
@@ -147,13 +147,7 @@ def plain_wrapper(v: Any) -> bool:
             strided = v.layout is torch.strided and not known[-1]
     except Exception:
         return False
-    if heard.asked or not strided:
-        return False
-    try:
-        ORIGINAL.untyped_storage(v).data_ptr()
-    except RuntimeError:
-        return True
-    return False
+    return strided and not heard.asked and not in_memory(v)
 
 
 def wrapper(world: Any, v: Any, source: Source) -> Any:

@@ -397,9 +397,9 @@ def perform(fn: Callable, c: Call, state: Any, seed: int) -> Outcome:
     with recorded_output() as out:
         try:
             value = fn(*c.args, **c.kwargs)
-        except KeyboardInterrupt:
-            raise
         except BaseException as e:  # programs may raise anything
+            if type(e) is KeyboardInterrupt and not e.args:
+                raise
             error = e
     bumped = [t._version != version for t, version in before]
     return Outcome(value, error, out.getvalue(), global_state(), bumped)

@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from pliant.interpret import policy
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import CALLBACKS, LOOKASIDES, call, native
 from pliant.interpret.capture import UNSET
@@ -56,8 +57,10 @@ CALLBACKS.add(Callback)
 
 def callback(fn: Any) -> Any:
     """What C code is given for `fn`, whose result it hands on."""
-    t = type(fn)
-    if t is FunctionType or t is Callback or (t is MethodType and type(fn.__func__) is FunctionType):
+    if type(fn) is Callback:
+        return fn
+    inner = fn.__func__ if type(fn) is MethodType else fn
+    if type(inner) is FunctionType and not policy.stands_alone(inner) and not policy.runs_natively(inner.__code__):
         return fn
     return Callback(no_ids(fn))
 
@@ -98,7 +101,7 @@ for _fn in (filter, itertools.filterfalse):
 
 @lookaside(sorted)
 def l_sorted(args: tuple, kw: dict) -> Any:
-    return native(sorted, (unpack(args[0]),) if len(args) == 1 else args, kw)
+    return native(sorted, (unpack(args[0], hint=True),) if len(args) == 1 else args, kw)
 
 
 def keyed(fn: Any, plain: Callable) -> Callable:

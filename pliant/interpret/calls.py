@@ -269,10 +269,7 @@ def call(fn: Any, args: tuple, kwargs: dict) -> Any:
         return call(inner, (fn.__self__, *args), kwargs)
     if t is BuiltinType or isinstance(fn, BuiltinType):
         return call_builtin(fn, args, kwargs)
-    try:
-        look = LOOKASIDES.get(fn)
-    except TypeError:
-        look = None
+    look = policy.lookaside_of(fn)
     if look is not None:
         vm.world.pin(fn)
         return call_lookaside(fn, look, args, kwargs)

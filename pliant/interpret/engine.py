@@ -515,7 +515,9 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             exit_ = C.LoopBack(execute.suspend(frame, 0, frame.decoded.offsets[frame.loop_header]))
         except (Restart, CaptureFailed, ConstraintViolation):
             raise
-        except Exception as e:
+        except BaseException as e:
+            if tracebacks.from_outside(e):
+                raise
             raise UserError(e, world.torch_error == id(e)) from e
         broke = getattr(exit_, "code", None)
         if world.hooks_set or hooks.disabled_here(world):
@@ -653,7 +655,7 @@ def classify(code: Any) -> int:
         return 1
     if "handle_torch_function" in code.co_names:  # a mode's own code is behind it
         return 2
-    return 1 if runs_as_it_is(code) else 2
+    return 1 if runs_as_it_is(code) and not policy.may_be_excluded(code) else 2
 
 
 def runs_as_it_is(code: Any) -> bool:
@@ -736,6 +738,8 @@ def captured_frame(fn: Any, args: list) -> Any:
             return look(tuple(args), {})
         if vm.frame is not None:
             vm.frame.tail = False
+        if policy.may_be_excluded(fn.__code__) and policy.python_kind(fn) == "skip":
+            raise Break(*policy.break_of(fn))
         native_code = runs_as_it_is(fn.__code__) or policy.runs_natively(fn.__code__) and all(map(readable, args))
         if native_code and not globalstate.heard_of(fn):
             return engine.call_in_mode(engine.OFF, fn, *engine.spread(fn, tuple(args)))

@@ -67,7 +67,7 @@ def run(f: Frame) -> Any:
                 f.tail = False
                 if vm.pending is not None:
                     raise left(f, taken(), n) from None  # C code has made another exception of it
-                if vm.internal_error(e):
+                if vm.internal_error(e) or tracebacks.from_outside(e):
                     raise
                 if type(e) is TypeError and "LateText" in str(e) and vm.late_texts is not None:  # C code met the stand-in itself
                     raise TextNeeded from None

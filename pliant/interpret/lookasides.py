@@ -490,7 +490,7 @@ def sequence(cls: type) -> Callable:
             late = late_lists.made_of(args[0]) if cls is list else None
             if late is not None:
                 return late
-            return args[0] if type(args[0]) is cls is tuple else cls(unpack(args[0]))
+            return args[0] if type(args[0]) is cls is tuple else cls(unpack(args[0], hint=True))
         return native(cls, args, kw)
 
     return make
@@ -634,6 +634,8 @@ def iterable(o: Any) -> Any:
         return unpack(o)
     if t in SEQUENCES and id(o) not in vm.world.by_copy:
         return o
+    if t is not Generator and type(lookup(t, "__iter__")) is FunctionType:
+        return o  # its `__iter__` comes back to us as well, and may do anything: it is called once
     return get_iter(o)
 
 

@@ -20,6 +20,7 @@ from pliant.interpret.calls import call, graph_call, native
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.grown_lists import Grown
+from pliant.interpret.iteration import ask_length, drain
 from pliant.interpret.late_text import formatted, joined, of_item
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.slots import delitem, get_iter, get_next, getitem, hashable, length, setitem, unpack
@@ -175,13 +176,18 @@ def spread_operands(f: Any, flags: int) -> tuple[Any, Any, Any]:
 
 
 def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:
+    """(callable, positional arguments, keywords) of a call with `*` and `**`. What an iterator gave stands in its place on the stack from
+    now on: the call itself may break the graph, and nothing gives it twice."""
     fn, args, kw = spread_operands(f, flags)
     if type(args) is not tuple:
         args = tuple(all_of(args, lambda: f"{function_text(fn)} argument after * must be an iterable, not {class_name(args)}"))
+        f.stack[len(f.stack) - 1 - (flags & 1)] = args
     if flags & 1:
         if not isinstance(kw, collections.abc.Mapping):
             raise TypeError(f"{function_text(fn)} argument after ** must be a mapping, not {class_name(kw)}")
         shadows.read_all(vm.world, kw)
+        if type(kw) is not dict:
+            f.stack[-1] = kw = dict(kw)
         kw = dict(kw)
     return fn, args, kw
 
@@ -206,7 +212,12 @@ is_sequence.argtypes = (ctypes.py_object,)
 
 
 def all_of(v: Any, refusal: Callable[[], str]) -> list:
-    return unpack(v) if type(v) in (list, tuple) else unpack(iterator_of(v, refusal))
+    """Its items, for a list or a tuple of them."""
+    if type(v) in (list, tuple):
+        return unpack(v)
+    it = iterator_of(v, refusal)
+    ask_length(v)
+    return drain(it)
 
 
 def first_of(v: Any, n: int) -> tuple[list, Any]:
@@ -495,7 +506,7 @@ def unpack_ex(f: Any, a: int) -> None:
     r, it = first_of(s[-1], before)
     if len(r) < before:
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(r)})")
-    r += unpack(it)
+    r += unpack(it, hint=True)
     if len(r) < before + after:
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(r)})")
     s.pop()

@@ -53,6 +53,7 @@ BY_USER = {
 # -- the tables, keyed by the objects they name --------------------------------------------------------------
 _objects: dict[int, tuple[Any, Policy]] = {}  # id -> (the object, kept alive, so the id stays its own)
 LOOKASIDES: dict[Any, Callable[[tuple, dict], Any]] = {}  # replacements of functions
+_kinds: list[Any] = [0, frozenset()]  # how many they were, and their types then
 _methods: dict[tuple[type, str], Policy] = {}  # (class, name or "*")
 _by_user: dict[int, tuple[Any, Policy]] = {}
 _by_module: dict[str | None, Policy] = {}
@@ -221,6 +222,13 @@ def said_to_torch(fn: Any) -> Policy | None:
     rules = sys.modules.get("torch._dynamo.trace_rules")
     allowed = getattr(getattr(rules, "_allowed_callable_ids", None), "function_ids", None)
     return BY_USER["graph"] if allowed and id(fn) in allowed else None
+
+
+def lookaside_of(fn: Any) -> Callable[[tuple, dict], Any] | None:
+    """What replaces a callable, if something does. Others are not looked up by: their `__hash__` may be the program's."""
+    if _kinds[0] != len(LOOKASIDES):
+        _kinds[:] = len(LOOKASIDES), frozenset(map(type, LOOKASIDES))
+    return LOOKASIDES.get(fn) if type(fn) in _kinds[1] else None
 
 
 def stands_alone(fn: types.FunctionType) -> bool:
@@ -465,6 +473,7 @@ def module_of_file(path: str) -> str | None:
     return None
 
 
+DISABLES = (_PLIANT + "jit/decorators.py", _TORCH + "_dynamo/")
 SPELLINGS = ("interpret/in_python.py", "interpret/in_torch.py")
 """Code of pliant's that is interpreted in the place of other code."""
 
@@ -484,6 +493,12 @@ def runs_natively(code: types.CodeType) -> bool:
     return rule.kind in ("native_python", "graph")
 
 
+def may_be_excluded(code: types.CodeType) -> bool:
+    """Whether functions of this code of ours, or of PyTorch's, may be none to run in a capture: `disable` returns wrappers of one code for
+    what the user excluded, and a `__torch_function__` (that of `torch.fx.Proxy`) may write down what it is told."""
+    return code.co_filename.startswith(DISABLES) or code.co_name == "__torch_function__"
+
+
 @functools.cache
 def reads_objects(code: types.CodeType) -> bool:
     """Whether this is code of the standard library that CPython runs only where all that it could read is guarded (`gate.readable`)."""
@@ -495,4 +510,5 @@ def reads_objects(code: types.CodeType) -> bool:
 load()
 
 __all__ = ["KINDS", "ROWS", "Policy", "allow_in_graph", "break_of", "break_of_method", "c_kind", "class_kind", "classify", "inline"]
-__all__ += ["kind_of_object", "load", "method_kind", "python_kind", "reads_objects", "runs_natively", "set_kind", "skip", "user_kind"]
+__all__ += ["kind_of_object", "load", "method_kind", "python_kind", "reads_objects", "runs_natively", "set_kind", "skip", "user_kind",
+    "may_be_excluded"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 import __future__
 
 import abc
-import itertools
 import sys
 import types
 import typing
@@ -28,12 +27,15 @@ def not_contains(container: Any, item: Any) -> bool:
     return not operator.contains(container, item)
 
 
+MISSING = object()
+
+
 def unpack_ex(value: Any, before: int, after: int) -> tuple:
     """The `before + 1 + after` values that `a, *b, c = value` binds."""
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
     it = iter(value)
-    first = list(itertools.islice(it, before))
+    first = [v for v in [next(it, MISSING) for _ in range(before)] if v is not MISSING]
     if len(first) < before:
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(first)})")
     rest = list(it)

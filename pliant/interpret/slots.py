@@ -24,6 +24,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, ordered, position
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE
+from pliant.interpret.iteration import ask_length, drain
 from pliant.interpret.late_items import item_at, may_be_late
 from pliant.interpret.late_text import LateText, chosen, percent, varies
 from pliant.interpret.opaque import Opaque
@@ -266,14 +267,9 @@ def get_iter(o: Any) -> Any:
         raise Break("PL0007", f"iteration over a {t.__module__}.{t.__qualname__}", clean=True)
     if m is UNSET:
         g = lookup(t, "__getitem__")
-        if type(g) is FunctionType:
-            return sequence_iterator(o)
+        if type(g) is FunctionType:  # the old protocol: `o[0]`, `o[1]`, … until IndexError; CPython's own iterator calls us for them
+            return native(iter, (o,), {})
     return carried(iter(o))
-
-
-def sequence_iterator(o: Any) -> Any:
-    """The old protocol: `o[0]`, `o[1]`, … until IndexError. CPython's own iterator, its calls come back to us."""
-    return native(iter, (o,), {})
 
 
 def get_next(it: Any) -> Any:
@@ -425,7 +421,7 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
     elif type(o) is list:
         k = position(k)
     if type(k) is slice:
-        v = unpack(v)
+        v = unpack(v) if type(v) in (list, tuple) else unpack(get_iter(v), hint=True)  # C code makes a list of its iterator
     put = put or functools.partial(operator.setitem, o)
     put(k, v)
 
@@ -750,7 +746,7 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
             return later
         b = tuple(specialize(x) if type(x) in SYM_TYPES else x for x in b) if type(b) is tuple else b
     if fn is operator.iadd and issubclass(type(a), list) and type(lookup(type(b), "__radd__")) in SAYS_NO:
-        a.extend(unpack(b))
+        a.extend(unpack(b, hint=True))
         return a
     for x in (a, b):
         if opaque(x):
@@ -768,8 +764,8 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
     return native(fn, (a, b), {})
 
 
-def unpack(v: Any) -> list:
-    """`[*v]`."""
+def unpack(v: Any, hint: bool = False) -> list:
+    """Its items, one after the other. `hint`: C code asks how many there are, to make room for them."""
     t = type(v)
     if t is tuple or t is torch.Size:
         return list(v)
@@ -777,12 +773,9 @@ def unpack(v: Any) -> list:
         shadows.read_all(vm.world, v)
         return list(v)
     it = get_iter(v)
-    out = []
-    while True:
-        try:
-            out.append(get_next(it))
-        except StopIteration:
-            return out
+    if hint:
+        ask_length(v)
+    return drain(it)
 
 
 vm.truth = truth

@@ -113,6 +113,11 @@ def about_to_raise(e: BaseException, again: bool = False) -> None:
         world.unchained[id(e)] = e
 
 
+def from_outside(e: BaseException) -> bool:
+    """Whether somebody has interrupted the process, at a moment of their own: that is no part of the program, and none of its handlers'."""
+    return isinstance(e, KeyboardInterrupt) and id(e) not in vm.world.passing
+
+
 def suppressed(e: BaseException) -> None:
     """The program raises `e` from a cause, or from None."""
     vm.world.contexts[id(e)] = (*vm.world.contexts[id(e)][:2], True)

@@ -49,7 +49,7 @@ from pliant.jit.exception_rows import EXCEPTION, HEAPTYPE
 from pliant.jit.immutable_rows import immutable_row
 from pliant.jit.reconstruct import CONSTANT, INSTANCE, Builder, CannotReconstruct, Early, Name, Row, class_of
 from pliant.jit.tensor_rows import traced
-from pliant.native import EntryPoint
+from pliant.native import EntryPoint, made_in_python
 
 try:
     from pliant.jit import array_rows
@@ -314,8 +314,14 @@ def reduced(b: Builder, it: Any) -> str:
     state = rest[0] if rest else None
     if fn is reversed and type(args[0]) not in REVERSED:
         raise CannotReconstruct("a reversed over what is asked for its length by it", reversed)
-    text = f"{b.constant(fn)}({b.refs(args)})"
+    given = [f"{b.constant(support.Given)}({b.ref(a)})" if fn in ASKING and goes_on(a) else b.ref(a) for a in args]
+    text = f"{b.constant(fn)}({', '.join(given)})"
     return text if state is None else f"{b.constant(support.with_state)}({text}, {b.ref(state)})"
+
+
+def goes_on(it: Any) -> bool:
+    """Whether this is an iterator of a class of the program's."""
+    return type(it) is not Generator and made_in_python(type(it)) and any(["__next__" in c.__dict__ for c in type(it).__mro__])
 
 
 def traceback_literal(b: Builder, tb: types.TracebackType) -> str:
@@ -407,12 +413,20 @@ DICT_VIEWS: dict[type, Callable] = {
     type(reversed(_d.values())): reversed_values,
     type(reversed(_d.items())): reversed_items,
 }
+
+
+def itertools_classes() -> list[type]:
+    """Those of `itertools` that say what they are made of, but for groups, which move each other on."""
+    tied = (itertools.groupby, itertools._grouper)  # type: ignore[attr-defined]
+    return [t for t in vars(itertools).values() if isinstance(t, type) and "__reduce__" in vars(t) and t not in tied]
+
+
 ITERATORS: list[type] = [
     *map(type, (iter([]), iter(()), reversed([]), iter(range(0)), iter(range(2**70)), iter(""), iter("\u00e9"), iter(b""), iter(set()))),
     *map(type, (iter(bytearray()), iter(collections.deque()), reversed(collections.deque()), iter(int, 1))),
     type(iter(collections.OrderedDict())),
     enumerate, zip, map, filter, reversed,
-    *(t for t in vars(itertools).values() if isinstance(t, type) and t not in (itertools.tee, itertools.groupby, itertools._grouper)),
+    *itertools_classes(),
 ]  # fmt: skip
 
 
@@ -421,6 +435,8 @@ class _GetItemOnly:
         raise IndexError
 
 
+ASKING = {enumerate, zip, map, filter, *itertools_classes()} - {getattr(itertools, "_tee_dataobject", None)}
+"""Those that ask what they are given for its iterator."""
 ITERATORS.append(type(iter(_GetItemOnly())))
 
 ROWS: dict[type, Row] = {

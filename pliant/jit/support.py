@@ -127,6 +127,18 @@ def advance(it: Any, n: int) -> Any:
     return it
 
 
+class Given:
+    """An iterator for one of C that is made again, which was given it before: it is not asked for its iterator a second time."""
+
+    __slots__ = ("it",)
+
+    def __init__(self, it: Any) -> None:
+        self.it = it
+
+    def __iter__(self) -> Any:
+        return self.it
+
+
 def rest_of_set(s: set, left: list) -> Any:
     """An iterator over `s` that has `left` yet to come; over a list of them if this set keeps its members in another order."""
     it = advance(iter(s), len(s) - len(left))

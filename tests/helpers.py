@@ -18,18 +18,24 @@ import collections
 import contextlib
 import copy
 import dataclasses
+import datetime
 import decimal
 import enum
 import fractions
 import functools
 import gc
 import io
+import itertools
 import logging
 import os
+import pathlib
 import random
 import re
+import sys
 import traceback
 import types
+import uuid
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -113,11 +119,28 @@ ATOMS = (type(None), bool, int, str, bytes, type, type(Ellipsis), torch.dtype, t
     slice)
 BY_IDENTITY = (types.ModuleType, types.BuiltinFunctionType, torch._C._VariableFunctionsClass, staticmethod, classmethod)
 BY_VALUE = (fractions.Fraction, decimal.Decimal, array.array, bytearray, memoryview)
+EQUAL_IF_SAME = (datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, pathlib.PurePath, uuid.UUID, re.Pattern)
+VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+ITERATORS = tuple({type(iter(o)) for o in ([], (), "", b"", range(0), {}, {}.values(), {}.items(), set(), collections.deque())} | {
+    type(reversed([])), type(reversed({})), enumerate, zip, map, filter,
+    *[c for c in vars(itertools).values() if isinstance(c, type) and c not in (itertools.count, itertools.cycle, itertools.repeat)]})
 UNREADABLE = (types.GeneratorType, types.CoroutineType, types.FrameType, types.TracebackType)
+
+
+def drained(it: Iterable) -> list:
+    """What an iterator has left, an exception that it ends with included."""
+    out: list[Any] = []
+    try:
+        out += itertools.islice(it, 1000)
+    except Exception as e:
+        out.append((type(e), str(e)))
+    return out
 
 
 class Comparer:
     """Walks two object graphs side by side. Identities (of mutable objects, tensors, storages) map one to one, over a whole check."""
+
+    drains = False  # whether iterators are asked for what is left in them: they are empty from then on
 
     def __init__(self, exact: bool = False) -> None:
         self.exact = exact
@@ -168,6 +191,8 @@ class Comparer:
             self.expect(want == got, path, "value", want, got)
         elif isinstance(want, enum.Enum):
             self.expect(want.name == got.name, path, "value", want, got)
+        elif isinstance(want, EQUAL_IF_SAME):
+            self.expect(want == got, path, "value", want, got)
         elif isinstance(want, BY_IDENTITY):
             self.expect(want is got or want == got, path, "object", want, got)
         elif isinstance(want, np.ndarray):
@@ -189,6 +214,25 @@ class Comparer:
         self.alive += (want, got)
         if isinstance(want, torch.Tensor):
             self.walk_tensor(want, got, path, seen)
+        if isinstance(want, weakref.ReferenceType):
+            self.walk(want(), got(), path + "()", seen)
+            return
+        if isinstance(want, VIEWS):
+            self.walk(list(want), list(got), path + ".items", set()) if list(want) else self.expect(not list(got), path, "view", want, got)
+            return
+        if isinstance(want, ITERATORS) or type(want) is types.GeneratorType and want.gi_frame is not None:
+            if self.drains:
+                self.alive += (made := (drained(want), drained(got)))
+                self.expect(len(made[0]) == len(made[1]), path, "items left", *made)
+                [self.walk(a, b, f"{path}.item{i}", seen) for i, (a, b) in enumerate(zip(*made, strict=True))]
+            return
+        if isinstance(want, random.Random):
+            self.expect(want.getstate() == got.getstate(), path, "state", want, got)
+        if isinstance(want, torch.Generator):
+            self.expect(torch.equal(want.get_state(), got.get_state()), path, "state", want, got)
+            return
+        if isinstance(want, re.Match):
+            self.expect((want.regs, want.groupdict(), want.string) == (got.regs, got.groupdict(), got.string), path, "match", want, got)
         if isinstance(want, UNREADABLE):
             return
         if isinstance(want, BaseException):
@@ -218,14 +262,15 @@ class Comparer:
             self.expect(a == b, path, "set", a, b)
         elif isinstance(want, torch.Size):
             self.expect(tuple(want) == tuple(got), path, "size", want, got)
-        if not isinstance(want, torch.Tensor) or type(want) not in (torch.Tensor, torch.nn.Parameter):
-            self.walk_attributes(want, got, path, seen)
+        self.walk_attributes(want, got, path, seen)
 
     def walk_attributes(self, want: Any, got: Any, path: str, seen: set) -> None:
         a, b = getattr(want, "__dict__", None), getattr(got, "__dict__", None)
         if isinstance(a, dict) and isinstance(b, dict):
             if isinstance(want, BaseException):
                 a, b = without_advice(a), without_advice(b)
+            if isinstance(want, torch.Tensor):  # what AOTAutograd leaves
+                b = {k: v for k, v in b.items() if not k.startswith("_dynamo")}
             self.expect(list(a) == list(b), path, "attributes", list(a), list(b))
             for k in a:
                 if k.endswith("hooks") or k.startswith("_forward_hooks"):  # their keys are numbers that count up in the process
@@ -258,6 +303,8 @@ class Comparer:
         for name in ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf"):
             self.expect(getattr(want, name) == getattr(got, name), path, name, getattr(want, name), getattr(got, name))
         self.expect(want.is_inference() == got.is_inference(), path, "is_inference", want.is_inference(), got.is_inference())
+        for what in (lambda x: x.retains_grad, lambda x: len(x._backward_hooks or ())):
+            self.expect(what(want) == what(got), path, "keeps its gradient, hooks", what(want), what(got))
         if want.layout is torch.strided:
             self.expect(strides(want, path) == strides(got, path), path, "stride", want.stride(), got.stride())
             bits = (want.is_conj(), want.is_neg()), (got.is_conj(), got.is_neg())
@@ -354,6 +401,16 @@ def global_state() -> dict[str, Any]:
         "autocast": torch.is_autocast_enabled("cpu"),
         "autocast dtype": torch.get_autocast_dtype("cpu"),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "device": str(torch.get_default_device()),
+        "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        "precision": torch.get_float32_matmul_precision(),
+        "threads": torch.get_num_threads(),
+        "autocast cache": torch.is_autocast_cache_enabled(),
+        "layers": torch._C._functorch.peek_interpreter_stack() is None,
+        "NumPy's errors": np.geterr(),
+        "decimals": str(decimal.getcontext()),
+        "environment": dict(os.environ),
+        "interpreter": (sys.getrecursionlimit(), gc.isenabled(), sys.exc_info()),
         "function modes": torch._C._len_torch_function_stack(),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "torch rng": torch.get_rng_state().tolist(),
@@ -593,6 +650,9 @@ def check_world(
         if idle and not left_to_python(eager):
             raise Mismatch(f"{where}: the program ran eagerly: an exception in the capture was taken for the program's own")
         values.append(got.value)
+    compare.drains = True
+    if arg_sets and want.error is None:
+        compare(want.value, got.value, f"{where}.result, to its end")
     return finish(start, history, values, captures, breaks, entries, must_compile and answered and not raised)
 
 

@@ -7,6 +7,7 @@ import contextlib
 import enum
 import functools
 import inspect
+import sys
 import types
 import typing
 import warnings
@@ -380,7 +381,7 @@ def warnings_heard() -> Iterator[None]:
             before(*args, **kwargs)
         elif (args, kwargs) not in said:  # the call may be tried in several ways
             said.append((args, kwargs))
-            LOOKASIDES[WARN](args, kwargs)
+            LOOKASIDES[WARN](args, kwargs, sys._getframe(1))  # type: ignore[call-arg]
 
     warnings.warn = warn  # type: ignore[assignment]
     try:

@@ -6,6 +6,7 @@ import functools
 import io
 import itertools
 import logging
+import os
 import sys
 import types
 import warnings
@@ -15,7 +16,7 @@ from typing import Any
 from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import process_state, shadows
+from pliant.interpret import process_state, runtime, shadows
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, native
 from pliant.interpret.effects import sequence_difference
 from pliant.interpret.late_errors import handlers
@@ -23,7 +24,7 @@ from pliant.interpret.late_text import CONTAINERS, LateText, hold_to_type, neede
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.slots import SYM_TYPES
-from pliant.interpret.state import Break, vm
+from pliant.interpret.state import Break, site_of, vm
 
 
 def printable(v: Any) -> Any:
@@ -107,6 +108,7 @@ CACHED_LOOKASIDES[logging.Logger] = logged_once
 
 
 WARN = warnings.warn
+OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 def put_back(world: Any, space: dict, name: str, value: Any) -> bool:
@@ -144,11 +146,33 @@ def spared(filters: list) -> bool:
 
 
 @lookaside(WARN)
-def l_warn(args: tuple, kw: dict) -> None:
+def l_warn(args: tuple, kw: dict, asks: types.FrameType | None = None) -> None:
+    """`warnings.warn`, after the graph, as from the line that it is about. `asks`: a frame of PyTorch's, run as it is, that calls it."""
     if redirections() or process_state.some_warning_raises():
         raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
     process_state.question(process_state.some_warning_raises, (), {}, False)
-    vm.world.calls.append((WARN, tuple(printable(a) if not issubclass(type(a), type) else a for a in args), dict(kw)))
+    given = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | kw
+    message, category, level, source = [given.pop(name, None) for name in ("message", "category", "stacklevel", "source")]
+    level = 1 if level is None else level
+    plain = type(level) is int and (category is None or isinstance(category, type) and issubclass(category, Warning))
+    if given or not plain or source is not None:
+        raise Break("PL0005", "a warning that may be refused, or that names what it comes from", clean=True)
+    if not isinstance(message, Warning):  # one says its category itself
+        message = printable(message)
+    most = level
+    while asks is not None and not asks.f_code.co_filename.startswith(OWN):
+        if level == 1:
+            place = asks.f_globals.get("__name__"), asks.f_code.co_filename, asks.f_lineno
+            vm.world.calls.append((runtime.warn_in, (*place, message, category), {}))
+            return
+        asks, level = asks.f_back, level - 1
+    f = vm.frame
+    while level > 1 and f.parent is not None:
+        f, level = f.parent, level - 1
+    if level > 1 or most < 1:  # of whoever calls what is captured
+        vm.world.calls.append((WARN, (message, category, level), {}))
+    else:
+        vm.world.calls.append((runtime.warn_at, (f.func, site_of(f).lineno, message, category), {}))
 
 
 @lookaside(warnings._filters_mutated)  # type: ignore[attr-defined]

@@ -473,7 +473,7 @@ def module_of_file(path: str) -> str | None:
     return None
 
 
-DISABLES = (_PLIANT + "jit/decorators.py", _TORCH + "_dynamo/")
+DISABLES = (_PLIANT + "jit/decorators.py", _TORCH + "_dynamo/", _TORCH + "fx/proxy.py")
 SPELLINGS = ("interpret/in_python.py", "interpret/in_torch.py")
 """Code of pliant's that is interpreted in the place of other code."""
 
@@ -495,8 +495,8 @@ def runs_natively(code: types.CodeType) -> bool:
 
 def may_be_excluded(code: types.CodeType) -> bool:
     """Whether functions of this code of ours, or of PyTorch's, may be none to run in a capture: `disable` returns wrappers of one code for
-    what the user excluded, and a `__torch_function__` (that of `torch.fx.Proxy`) may write down what it is told."""
-    return code.co_filename.startswith(DISABLES) or code.co_name == "__torch_function__"
+    what the user excluded, and proxies of `torch.fx` write down what they are told."""
+    return code.co_filename.startswith(DISABLES)
 
 
 @functools.cache

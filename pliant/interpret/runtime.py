@@ -7,6 +7,7 @@ import abc
 import sys
 import types
 import typing
+import warnings
 from _abc import _abc_init
 from typing import Any
 
@@ -17,6 +18,19 @@ def call_if(taken: bool, fn: Any, args: tuple, kwargs: dict) -> None:
     """A call that waits for the end of the graph, of one side of a branch in it. Emitted code has it as a statement of its own."""
     if taken:
         fn(*args, **kwargs)
+
+
+def warn_at(fn: types.FunctionType, line: int, message: Any, category: Any) -> None:
+    """`warnings.warn` from a line of a function of the program's."""
+    registry = fn.__globals__.setdefault("__warningregistry__", {})
+    module = fn.__globals__.get("__name__", "<string>")
+    warnings.warn_explicit(message, category or UserWarning, fn.__code__.co_filename, line, module, registry)
+
+
+def warn_in(module: str, filename: str, line: int, message: Any, category: Any) -> None:
+    """`warnings.warn` from a line of a module of PyTorch's."""
+    registry = vars(sys.modules[module]).setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category or UserWarning, filename, line, module, registry)
 
 
 def call_ex(fn: Any, args: Any, kwargs: Any) -> Any:

@@ -154,8 +154,10 @@ class Fuser:
             if i in seen:
                 continue
             seen.add(i)
-            if max(self.groups[i].ops) >= floor:
-                stack.extend(self.find(d) for d in self.groups[i].deps)
+            u = self.groups[i]
+            if u.ops[-1] >= floor:
+                u.deps = {self.find(d) for d in u.deps} - {i}  # what has been joined is told once from now on
+                stack.extend(u.deps - seen)
         return False
 
     # -- joining -------------------------------------------------------------------------------------------------
@@ -189,7 +191,6 @@ class Fuser:
                 nest = new
                 source = self.groups[entry[0]]
                 u.fused = True
-                u.deps |= source.deps
                 for root, w in source.reads.items():
                     u.reads.setdefault(root, w)
                     for later in self.writers.get(self.aliases.storage_of(root), ()):

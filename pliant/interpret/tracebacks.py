@@ -20,7 +20,7 @@ from typing import cast
 
 from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import never_started
-from pliant.interpret import process_state
+from pliant.interpret import interrupts, process_state
 from pliant.interpret.capture import Effect
 from pliant.interpret.decode import decode
 from pliant.interpret.runtime import chain
@@ -115,7 +115,7 @@ def about_to_raise(e: BaseException, again: bool = False) -> None:
 
 def from_outside(e: BaseException) -> bool:
     """Whether somebody has interrupted the process, at a moment of their own: that is no part of the program, and none of its handlers'."""
-    return isinstance(e, KeyboardInterrupt) and id(e) not in vm.world.passing
+    return id(e) not in vm.world.passing and interrupts.is_one(e)
 
 
 def suppressed(e: BaseException) -> None:

@@ -25,7 +25,7 @@ from pliant.graph.originals import is_grad_enabled, torch
 from pliant.graph.traced import CALLS_REFUSED, UNBACKED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Site
 from pliant.guards.program import compiled
-from pliant.interpret import CaptureFailed, FirstCall, UserError, capture, collection_paused, late_errors
+from pliant.interpret import CaptureFailed, FirstCall, UserError, capture, collection_paused, interrupts, late_errors
 from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
@@ -253,6 +253,8 @@ class Region:
                 raise InternalError(f"{where(code)}: {e}") from e
             return self.fall_back(code, record, e)
         except Exception as e:
+            if interrupts.is_one(e):
+                raise
             if self.config.strict:
                 raise InternalError(f"{where(code)}: {type(e).__name__}: {e}") from e
             return self.fall_back(code, record, e)

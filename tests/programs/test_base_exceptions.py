@@ -210,18 +210,23 @@ def test_what_was_done_before_stays(run, kind):
     assert all(told[i] == told[i + 1] for i in range(2, len(told) - 1, 2)), told
 
 
+class TimeLimit(Exception):
+    pass
+
+
 @own_backend
-def test_an_interrupt_from_outside_ends_the_capture():
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, TimeLimit, Own])
+def test_an_interrupt_from_outside_ends_the_capture(kind):
     """It comes while the program is interpreted, inside of a `try` of the program's: no handler is captured for it."""
 
     def strike(*_):
-        raise KeyboardInterrupt
+        raise kind
 
     def f(x):
         try:
             for _ in range(1500):
                 x = x + 3
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, TimeLimit, Own):
             return "handled"
         return x
 
@@ -229,7 +234,7 @@ def test_an_interrupt_from_outside_ends_the_capture():
     try:
         c = compiled(f, backend="aten")
         signal.setitimer(signal.ITIMER_REAL, 0.03)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(kind):
             c(torch.ones(2))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

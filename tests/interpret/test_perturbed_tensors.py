@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.utils import rnn
 from torch.overrides import TorchFunctionMode
 
-from tests.helpers import compiled, pliant
+from tests.helpers import check, compiled, pliant
 from tests.programs.registry import t
 
 
@@ -857,3 +857,9 @@ def test_what_is_done_before_a_kernel_refuses_to_draw(name, dtype):
             out = type(e), str(e)
         said.append((out, len(items), x.tolist()))
     assert said[0] == said[1]
+
+
+def test_pixels_of_nothing():
+    """The kernel leaves what has no elements as it is, and PyTorch's own gradient of that has another size."""
+    fn = lambda x: (torch.nn.functional.pixel_unshuffle(x, 2) + 1, torch.nn.functional.pixel_unshuffle(x.mT, 2).shape)  # noqa: E731
+    check(fn, *[(torch.zeros(s),) for s in ((2, 3, 4, 4), (0, 4, 4, 4), (2, 0, 4, 4), (2, 4, 0, 4), (4, 4, 4), (0, 4, 4), (2, 3, 2, 6))])

@@ -14,7 +14,7 @@ import pytest
 from torch import Tensor
 
 from tests.programs import worlds
-from tests.programs.worlds import attribute, values, world
+from tests.programs.worlds import MISSING, attribute, values, world
 
 
 class First(Exception):
@@ -120,6 +120,23 @@ def metaclass_that_is_asked():
 @world
 def metaclass_that_is_called():
     return metaclasses(lambda x, made, other: x + (3 if type(made()) is int else 2))
+
+
+@world
+def attribute_that_hides_one_that_is_set():
+    class Base:
+        k = 1
+
+    class Derived(Base):
+        k = 1
+
+    def f(x):
+        Base.k = Base.k + 4
+        y = x + Derived.k * 10 + Derived().k
+        Base.k = 1
+        return y
+
+    return f, *attribute(Derived, "k", MISSING)
 
 
 # -- bound methods -------------------------------------------------------------------------------------------------------------

@@ -276,7 +276,7 @@ class Plan:
             if name is None:
                 raise
             raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e
-        except (ArithmeticError, AssertionError, IndexError, ValueError) as e:  # of shape functions in Python, maybe about what the run knows
+        except (ArithmeticError, AssertionError, IndexError, ValueError) as e:  # of shape functions in Python, maybe of what the run knows
             name = self.forward_of(trace.failed_node, start) if of_the_program(e) is None else None
             if name is None:
                 raise

@@ -579,7 +579,7 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
         return told(fn, args, kwargs)
     if order:
         if not all([issubclass(order[0], cls) for cls in order]):
-            raise Break("PL0011", f"{getattr(fn, '__name__', fn)} of tensors of classes that are no relatives, which none answers", clean=True)
+            raise Break("PL0011", f"{getattr(fn, '__name__', fn)} of tensors of classes that are no relatives", clean=True)
         refuse_replaced(fn.__name__ if type(fn) in (types.MethodDescriptorType, types.WrapperDescriptorType) else "")
     if any([type(t) is TracedTensor and is_wrapped(t) for t in tensors]):
         out = on_parts(fn, args, kwargs)

@@ -8,12 +8,11 @@ effects, and raises what it likes where there is none: then the guard does not h
 from __future__ import annotations
 
 import contextvars
-import gc
 from collections.abc import Callable
 from typing import Any
 
 from pliant.graph import originals
-from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import ORIGINAL, gc, torch
 
 VIEWS: dict[str, Callable[[Any], Any]] = {}
 NAMES: dict[Callable[[Any], Any], str] = {}

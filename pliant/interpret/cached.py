@@ -12,7 +12,6 @@ Functions of libraries whose answer depends on their arguments alone, or on what
 from __future__ import annotations
 
 import enum
-import gc
 import math
 import weakref
 from types import (
@@ -30,6 +29,7 @@ import torch
 
 from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
+from pliant.graph.originals import gc
 from pliant.graph.schema import written
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor

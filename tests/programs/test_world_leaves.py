@@ -6,6 +6,8 @@ import abc
 import collections
 import decimal
 import functools
+import gc
+import math
 import operator
 import re
 import types
@@ -296,6 +298,19 @@ def values_of_libraries():
     o = types.SimpleNamespace()
     options = map(decimal.Decimal, ("1.5", "1.50", "2.5"))
     return lambda x: (x + float(o.m), str(o.m), o.m == 2), *held(o, *options)
+
+
+@world(back=True)
+def collector_of_another_mind():
+    real = gc.isenabled
+    return lambda x: x + gc.isenabled() * math.gcd(4, 6), *attribute(gc, "isenabled", lambda: not real())
+
+
+@world(back=True)
+def divisors_that_are_others():
+    real = math.gcd
+    return lambda x: (x + math.gcd(x.shape[0], 12), x[: x.shape[0] // 2 * 2].view(-1, 2)), *attribute(
+        math, "gcd", lambda *a: real(*a) + 1)
 
 
 @pytest.mark.parametrize("name", worlds.of(__name__))

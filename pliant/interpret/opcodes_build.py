@@ -24,6 +24,7 @@ from pliant.interpret.late_text import formatted, joined, of_item
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.slots import delitem, get_iter, get_next, getitem, hashable, length, setitem, unpack
 from pliant.interpret.state import Break, taken, vm
+from pliant.interpret.types import tensors
 from pliant.native import made_in_python
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
@@ -411,6 +412,7 @@ def list_extend(f: Any, n: int) -> None:
         s[-n - 1] = s[-1].copy()
         s.pop()
         return
+    tensors.hinted(s[-1])
     items = all_of(s[-1], lambda: f"Value after * must be an iterable, not {class_name(s[-1])}")
     s.pop()
     s[-n].extend(items)

@@ -422,7 +422,8 @@ def list_extend(f: Any, n: int) -> None:
 def set_update(f: Any, n: int) -> None:
     s = f.stack
     items = [hashable(x) for x in unpack(s[-1])]
-    native(set.update, (s[-n - 1], items), {})
+    kind = type(s[-1])  # C makes room for what it is told is coming, which the order of the set shows
+    native(set.update, (s[-n - 1], s[-1] if kind in (set, frozenset) else dict.fromkeys(items) if kind is dict else items), {})
     s.pop()
 
 

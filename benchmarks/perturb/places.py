@@ -56,7 +56,7 @@ class Place:
 @functools.lru_cache(maxsize=4096)
 def is_library(module: str | None) -> bool:
     """Whether code of that module is not walked into."""
-    return module is None or module.split(".")[0] in LIBRARIES or module.startswith(HARNESS)
+    return not isinstance(module, str) or module.split(".")[0] in LIBRARIES or module.startswith(HARNESS)
 
 
 @dataclass

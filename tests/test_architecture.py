@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dis
 import functools
+import gc
 import importlib
 import math
 import operator
@@ -461,7 +462,7 @@ NOT_YET = ("pliant/graph/originals.py",)
 @pytest.mark.parametrize("file", [f for f in FILES if f.startswith(AT_WORK) and f not in NOT_YET])
 def test_functions_of_libraries_are_read_as_they_were(file):
     """A program may replace `torch.where`: code that is at work while programs run has such modules from `graph.originals`."""
-    libraries = {"math": math, "operator": operator, "torch": torch, "torch._C": torch._C}
+    libraries = {"gc": gc, "math": math, "operator": operator, "torch": torch, "torch._C": torch._C}
     plain = {a.name for n in tree(file).body if isinstance(n, ast.Import) for a in n.names if a.asname is None} & libraries.keys()
     for fn in nodes(file):
         if isinstance(fn, ast.FunctionDef | ast.Lambda):

@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.perturb.made import MADE
+from benchmarks.perturb import leaves, values
+from benchmarks.perturb import made as made_rows
 from benchmarks.perturb.places import Place, Walk, is_library
 from benchmarks.perturb.protocols import instance_space
-from benchmarks.perturb.values import REPLACED, SKIP, passed_on, shallow, wrapped
+from benchmarks.perturb.values import SKIP, passed_on, shallow, wrapped
+
+MADE = (*made_rows.MADE, *leaves.MADE)
+REPLACED = (*values.REPLACED, *leaves.REPLACED)
 
 
 @dataclass

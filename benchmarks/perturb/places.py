@@ -56,7 +56,7 @@ class Place:
 @functools.lru_cache(maxsize=4096)
 def is_library(module: str | None) -> bool:
     """Whether code of that module is not walked into."""
-    return module is None or module.split(".")[0] in LIBRARIES or module.startswith(HARNESS)
+    return not isinstance(module, str) or module.split(".")[0] in LIBRARIES or module.startswith(HARNESS)
 
 
 @dataclass
@@ -238,7 +238,10 @@ def parts(place: Place) -> Iterator[Place]:
         yield from of_variable(path, obj)
     elif isinstance(obj, HOLDERS):
         yield from (Place(f"{path}->{i}", v, None) for i, v in enumerate(gc.get_referents(obj)) if not isinstance(v, types.CellType | type))
-    elif not isinstance(obj, types.ModuleType | types.BuiltinFunctionType | torch._ops.OperatorBase):  # (operators keep caches)
+    elif isinstance(obj, types.BuiltinFunctionType | types.MethodWrapperType):
+        if obj.__self__ is not None and not isinstance(obj.__self__, types.ModuleType | type):
+            yield rebuilt(place, ".__self__", obj.__self__, lambda new: getattr(new, obj.__name__))
+    elif not isinstance(obj, types.ModuleType | torch._ops.OperatorBase):  # (operators keep caches)
         yield from of_instance(path, obj)
 
 
@@ -301,6 +304,8 @@ def of_class(path: str, cls: type) -> Iterator[Place]:
 def of_function(place: Place) -> Iterator[Place]:
     """Defaults, cells, attributes, and the globals that the code names, with the attributes of modules and library classes it names."""
     fn, path = place.value, place.path
+    if hasattr(fn, "registry") and hasattr(fn, "_clear_cache"):  # of `functools.singledispatch`
+        yield from (Place(f"{path}.registry[{cls.__name__}]", known, None) for cls, known in fn.registry.items())
     if is_library(fn.__module__) or is_library(fn.__globals__.get("__name__")):
         return
     if fn.__defaults__:

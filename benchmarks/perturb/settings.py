@@ -75,8 +75,9 @@ SETTINGS: dict[str, Callable[[], Any]] = {
     **around.SETTINGS,
 }
 
-# Methods that the harness itself and nearly everything else uses while the program runs.
-VITAL = frozenset({"shape", "size", "dim", "detach", "__init__", "stride", "requires_grad", "is_leaf", "dtype", "data"})
+# Methods that the harness itself and nearly everything else uses while the program runs; the first two leave slots of CPython's filled.
+VITAL = frozenset({"__getitem__", "__len__",
+    "shape", "size", "dim", "detach", "__init__", "stride", "requires_grad", "is_leaf", "dtype", "data"})
 
 
 IMPORTS_KEPT = ("torch", "numpy", "sys", "builtins", "os", "pliant", "threading", "signal", "gc", "contextlib", "random")

@@ -7,7 +7,6 @@ the operator's own C++ decomposition, and last PyTorch's meta kernels on twins w
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, light, symnode
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import ORIGINAL, is_grad_enabled, is_inference_mode_enabled, torch
+from pliant.graph.originals import ORIGINAL, gc, is_grad_enabled, is_inference_mode_enabled, torch
 from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.rules.outs import with_out

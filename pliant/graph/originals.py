@@ -2,7 +2,7 @@
 
 A program may put a function of its own in the place of `torch.Tensor.item` or `torch.is_grad_enabled`. Where the program calls it, it is
 interpreted; what pliant itself asks for, and what captured operators are printed as, is PyTorch's. So rooms that are at work while programs
-run have their `torch`, `operator`, `math` and `numpy` from here.
+run have their `torch`, `operator`, `math`, `numpy` and `gc` from here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import get_default_dtype, is_grad_enabled, is_inference_mode_enabled
 
 if TYPE_CHECKING:
+    import gc
     import math
     import operator
 
@@ -31,7 +32,7 @@ else:
         def __getattr__(self, name):
             return getattr(self.of_now, name)
 
-    math, operator, torch, numpy = map(Library, ("math", "operator", "torch", "numpy"))
+    gc, math, operator, torch, numpy = map(Library, ("gc", "math", "operator", "torch", "numpy"))
     torch._C = Library("torch._C")
 
 ORIGINAL: Any = types.SimpleNamespace(**{name: getattr(torch.Tensor, name) for name in dir(torch.Tensor) if name != "__class__"})

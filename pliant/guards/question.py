@@ -8,13 +8,13 @@ Python one; the same one is asked once per entry.
 from __future__ import annotations
 
 import functools
-import gc
 import struct
 import types
 import weakref
 from abc import ABCMeta, get_cache_token
 from collections.abc import Callable
 from dataclasses import dataclass
+from gc import get_referents
 from typing import Any
 
 import torch
@@ -103,7 +103,7 @@ class Question:
 
 def cache_of(fn: Any) -> tuple[dict, bool] | None:
     """The dict that the cache of a `functools.lru_cache` function is, and whether it has a bound (then it holds links, not answers)."""
-    mine = gc.get_referents(fn)
+    mine = get_referents(fn)
     caches = [o for o in mine if type(o) is dict and o is not fn.__dict__]
     return (caches[0], fn.cache_parameters()["maxsize"] is not None) if len(caches) == 1 else None
 
@@ -115,7 +115,7 @@ def key_of(fn: Any, args: tuple, kwargs: dict) -> Any:
         return args[0] if len(args) == 1 and type(args[0]) in (str, int) else args
     key: tuple = args
     if kwargs:  # an object of the function's own marks where keywords begin
-        mark = next(o for o in gc.get_referents(fn) if type(o) is object)
+        mark = next(o for o in get_referents(fn) if type(o) is object)
         key += (mark, *[x for pair in kwargs.items() for x in pair])
     return (*key, *map(type, args), *map(type, kwargs.values())) if typed else key
 

@@ -8,12 +8,11 @@ effects, and raises what it likes where there is none: then the guard does not h
 from __future__ import annotations
 
 import contextvars
-import gc
 from collections.abc import Callable
 from typing import Any
 
 from pliant.graph import originals
-from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import ORIGINAL, gc, torch
 
 VIEWS: dict[str, Callable[[Any], Any]] = {}
 NAMES: dict[Callable[[Any], Any], str] = {}
@@ -137,6 +136,15 @@ def generator_state(g: Any) -> Any:
     if g is torch.default_generator or g.device.type != "cpu":
         raise ValueError("another kind of generator")
     return g.get_state()
+
+
+VALUES = (int, str, bytes, bool, float, complex, type(None))
+
+
+@view
+def walked(s: Any) -> tuple:
+    """The members of a set in the order in which it is walked; objects by what tells them apart."""
+    return tuple([x if type(x) in VALUES else id(x) for x in s])
 
 
 @view

@@ -89,6 +89,13 @@ def guard_order(cls: type) -> None:
         vm.world.type_attr(cls, "<mro>", cls.__mro__[1:])  # no name: `__mro__` may be looked up, too
 
 
+def guard_metaclass(cls: type) -> None:
+    """The program relied on the class of a class: `C.__class__ = Other` may be written where both are classes of Python code."""
+    meta: Any = type(cls)
+    if meta.__flags__ & HEAPTYPE and id(cls) not in vm.world.own_functions:
+        vm.world.guard(S.const(cls), "TYPE_MATCH", meta)
+
+
 def descriptor(raw: Any, cls: type, name: str) -> Any:
     """A descriptor found on a class, to be given to code of Python: if the class is of the outside, so is the descriptor."""
     world = vm.world
@@ -516,6 +523,7 @@ def type_getattr(cls: type, name: str) -> Any:
     r = world.reads.get(key, UNSET)
     if r is not UNSET:
         return r
+    guard_metaclass(cls)
     meta = type(cls)
     m = lookup(meta, name)
     if type(m) is property:

@@ -29,6 +29,7 @@ import torch
 
 from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
+from pliant.graph.originals import gc
 from pliant.graph.schema import written
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor
@@ -65,9 +66,15 @@ def by_identity(a: Any) -> bool:
     return plain and all([lookup(t, name) is object.__dict__[name] for name in ("__hash__", "__eq__")])
 
 
+def function_of(fn: Any) -> Any:
+    """The function that a cache asks. `__wrapped__` may be another: `functools.wraps` of what the function itself stands for writes it."""
+    wrapped = getattr(fn, "__wrapped__", None)
+    return wrapped if any([f is wrapped for f in gc.get_referents(fn)]) else None
+
+
 def cached(fn: Any, args: tuple, kwargs: dict) -> Any:
     """What the cached function answers, as a stand-in of the outside. Raises Break if it would have to run."""
-    wrapped, given = getattr(fn, "__wrapped__", None), (*args, *kwargs.values())
+    wrapped, given = function_of(fn), (*args, *kwargs.values())
     same = type(wrapped) is not FunctionType or as_it_was(wrapped)
     if not all([is_key(a) or by_identity(a) for a in given]):
         if all([type(a) in SYMS or is_key(a) for a in given]) and same and by_arguments(wrapped):
@@ -162,7 +169,7 @@ def computed(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 def fills(fn: Any, args: tuple, kwargs: dict) -> bool:
     """Fill the cache, if the function does nothing but answer: then it makes no difference that it runs now."""
-    wrapped, trace = getattr(fn, "__wrapped__", None), vm.trace
+    wrapped, trace = function_of(fn), vm.trace
     if type(wrapped) is not FunctionType or fn.cache_parameters()["maxsize"] == 0 or globalstate.heard() or vm.world.levels.entered:
         return False
     n, n_torch, begin = len(trace.ops), len(trace.torch_ops), trace.next_vid

@@ -119,7 +119,7 @@ def run_frame(fn: Any, loc: list) -> Any:
     return r
 
 
-ASK_EQUALITY = frozenset({"count", "index", "remove"})
+ASK_EQUALITY = frozenset({"count", "index", "remove", "split", "subgroup"})  # the last two are those of groups of exceptions
 
 
 def native(fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -131,7 +131,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
             kwargs["key"] = vm.callback_key(kwargs["key"])
     if type(getattr(fn, "__self__", None)) is set and fn.__name__ == "pop":
         ordered(fn.__self__)
-    if type(fn) is BuiltinType and fn.__name__ in ASK_EQUALITY and isinstance(fn.__self__, (list, tuple)):
+    if type(fn) is BuiltinType and fn.__name__ in ASK_EQUALITY and isinstance(fn.__self__, (list, tuple, BaseExceptionGroup)):
         vm.note_equality(fn.__self__, *args)
     caller = vm.frame
     if caller is not None:

@@ -48,6 +48,8 @@ def written(cls: type, name: str) -> Any:
                     world.guard(S.const(before).dict(), "DICT_CONTAINS", (name, False), name)
             return world.tensor_writes[(id(b), name)][1]
         if name in b.__dict__:
+            if id(b) not in world.own_functions and any([(id(c), name) in world.tensor_writes for c in cls.__mro__[i + 1 :]]):
+                world.guard(S.const(b).dict(), "DICT_CONTAINS", (name, True), name)  # it hides what was set, whatever it holds
             return UNSET
     return UNSET
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
-import gc
 import importlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +18,7 @@ from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import casts, changing_numbers, decompositions, derivatives, emptiness, implemented, layout, recurrent, resizing, symnode
 from pliant.graph.operands import op_inputs
-from pliant.graph.originals import SPELLED, torch
+from pliant.graph.originals import SPELLED, gc, torch
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.schema import written
 from pliant.graph.symnode import SYMS

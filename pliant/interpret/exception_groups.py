@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from pliant.interpret.attributes import getattr_, lookup, not_yet
+from pliant.interpret.attributes import getattr_, guard_order, lookup, not_yet
 from pliant.interpret.gate import captured
 from pliant.interpret.state import vm
 
@@ -44,6 +44,7 @@ def check_group_classes(t: Any) -> None:
 
 def matches(e: Any, t: Any) -> bool:
     """`PyErr_GivenExceptionMatches`: no `__instancecheck__` is asked."""
+    guard_order(type(e))
     order = mro_of(type(e))
     return any([c in order for c in classes_in(t)])
 
@@ -61,7 +62,7 @@ def known(e: Any) -> None:
             getattr_(e, name)
         notes_of(e)
     for x in e.exceptions:
-        vm.type_of(x)
+        guard_order(vm.type_of(x))
         known(x)
 
 
@@ -146,3 +147,6 @@ def projection(e: Any, leaves: set[int]) -> Any:
     if type(notes) in (list, tuple):
         part.__notes__ = list(notes)
     return part
+
+
+vm.known_group = known

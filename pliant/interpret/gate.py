@@ -30,7 +30,8 @@ from pliant import native as engine
 from pliant.graph.originals import operator
 from pliant.graph.seeding import OWN
 from pliant.graph.symnode import concrete
-from pliant.interpret import shadows
+from pliant.guards.views import walked
+from pliant.interpret import set_order, shadows
 from pliant.interpret.attributes import getattr_, lookup, not_yet
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
@@ -104,8 +105,18 @@ def name_of(fn: Any) -> str:
 
 def ordered(s: set | frozenset) -> None:
     """The program may see in which order a set is walked: that of another process is another, unless hashes are values."""
+    world = vm.world
     if len(s) > 1 and not all([type(x) is int for x in s]):
-        vm.world.bound_here = "the order of a set"
+        world.bound_here = "the order of a set"
+    h = world.by_copy.get(id(s))
+    if h is not None:
+        if not h.walks or not (h.copy == h.orig or set_order.same_table(h.copy, h.orig)):
+            raise Break("PL0007", "the order of a set from outside, which was made in many steps", clean=True)
+        source, s = h.source, h.orig
+    else:
+        source = world.standing[id(s)][2] if id(s) in world.standing else None
+    if source is not None and len(s) > 1:
+        world.guard(source.apply("walked"), "EQ_MATCH", walked(s))
 
 
 @functools.cache

@@ -487,6 +487,7 @@ def found(items: Any, wanted: bool) -> bool:
 def sequence(cls: type) -> Callable:
     def make(args: tuple, kw: dict) -> Any:
         if len(args) == 1 and not kw:
+            tensors.hinted(args[0])
             late = late_lists.made_of(args[0]) if cls is list else None
             if late is not None:
                 return late

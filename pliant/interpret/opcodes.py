@@ -22,7 +22,8 @@ from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
-from pliant.interpret.slots import binary, compare, contains, get_iter, get_next, identical, truth, unary
+from pliant.interpret.same_objects import identical
+from pliant.interpret.slots import binary, compare, contains, get_iter, get_next, truth, unary
 from pliant.interpret.state import Break, LoopBackSignal, changed, taken, vm, writes
 from pliant.interpret.tracebacks import about_to_raise, none_at_hand, suppressed
 

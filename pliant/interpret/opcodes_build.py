@@ -25,6 +25,7 @@ from pliant.interpret.late_text import formatted, joined, of_item
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.slots import delitem, get_iter, get_next, getitem, hashable, length, setitem, unpack
 from pliant.interpret.state import Break, taken, vm
+from pliant.interpret.types import tensors
 from pliant.native import made_in_python
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
@@ -422,6 +423,7 @@ def list_extend(f: Any, n: int) -> None:
         s[-n - 1] = s[-1].copy()
         s.pop()
         return
+    tensors.hinted(s[-1])
     items = all_of(s[-1], lambda: f"Value after * must be an iterable, not {class_name(s[-1])}")
     s.pop()
     s[-n].extend(items)
@@ -431,7 +433,8 @@ def list_extend(f: Any, n: int) -> None:
 def set_update(f: Any, n: int) -> None:
     s = f.stack
     items = [hashable(x) for x in unpack(s[-1])]
-    native(set.update, (s[-n - 1], items), {})
+    kind = type(s[-1])  # C makes room for what it is told is coming, which the order of the set shows
+    native(set.update, (s[-n - 1], s[-1] if kind in (set, frozenset) else dict.fromkeys(items) if kind is dict else items), {})
     s.pop()
 
 

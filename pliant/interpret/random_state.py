@@ -18,7 +18,7 @@ from pliant.graph.seeding import BYTES, GET_STATE, MANUAL_SEED, SET_STATE
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import SEEDS_OF_OTHERS, TracedTensor
 from pliant.guards import source as S
-from pliant.interpret import policy
+from pliant.interpret import globalstate, policy
 from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call, inline, native
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import binary
@@ -42,6 +42,8 @@ LEAST, MOST = -(2**63), 2**63 - 1
 
 
 def allowed() -> None:
+    if globalstate.heard():
+        raise Break("PL0024", "a generator's state, while a mode is told of functions", clean=True)
     if SEEDS_OF_OTHERS in vm.refused or vm.asking or vm.world.levels.entered:
         raise Break("PL0024", "a generator's state, in a transform or loop, or for a backend that is not pliant's own", clean=True)
 

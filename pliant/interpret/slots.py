@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import collections
-import enum
 import functools
-import itertools
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import concrete as specialize
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
-from pliant.guards import source as S
 from pliant.interpret import shadows
 from pliant.interpret.attributes import bound_special, lookup, type_name
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
@@ -27,7 +24,7 @@ from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.iteration import ask_length, drain
 from pliant.interpret.late_items import item_at, may_be_late
 from pliant.interpret.late_text import LateText, chosen, percent, varies
-from pliant.interpret.opaque import Opaque
+from pliant.interpret.same_objects import METHODS, identical, method_key, note_equality, of_outside, outside_method
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, carried, current_site, vm, writes
 from pliant.interpret.types.row import ROWS, TypeRow
@@ -57,8 +54,10 @@ def hashable(k: Any) -> Any:
                 items = [hashable(x) for x in k]
                 return k if all([x is y for x, y in zip(items, k)]) else t(items) if t in TUPLES else tuple.__new__(t, items)
         return k
-    if t is types.MethodType:  # hashed and compared as what it is made of
-        hashable(k.__func__)
+    if t in METHODS:  # hashed and compared as what it is made of
+        method_key(k)
+        if t is types.MethodType:
+            hashable(k.__func__)
     row = ROWS.get(t)
     if row is not None:
         return row.hashed(k) if row.hashed is not None else k
@@ -100,6 +99,8 @@ def outside_key(k: Any) -> Any:
         return real
     if id(k) not in vm.world.by_copy:
         vm.world.pin(k)  # another object may be another key
+    if type(k) in METHODS and method_key(k):
+        k = outside_method(k)
     return hashable(k)
 
 
@@ -113,35 +114,6 @@ def compares(k: Any) -> bool:
     if t in ROWS:
         return False
     return any([type(m) is FunctionType for m in (lookup(t, "__hash__"), lookup(t, "__eq__"))])
-
-
-def note_equality(*values: Any) -> None:
-    """C code is about to compare these, or what they hold: what the classes have as `__eq__` is guarded, function or not; and which
-    functions, and others that are compared by identity, are others."""
-    functions: dict[int, Any] = {}
-    note_classes(values, functions, 4)
-    world = vm.world
-    if len(functions) > 1 and not (world.outside.keys().isdisjoint(functions) and world.standing.keys().isdisjoint(functions)):
-        for f, g in itertools.combinations(functions.values(), 2):
-            identical(f, g)
-
-
-def note_classes(values: Iterable[Any], functions: dict[int, Any], depth: int) -> None:
-    for v in values:
-        t = type(v)
-        if t is functools.partial:
-            functions[id(v)] = v
-        elif t is FunctionType or t is types.MethodType and type(v.__func__) is FunctionType:
-            f = v if t is FunctionType else v.__func__
-            functions[id(f)] = f
-        elif issubclass(t, (list, tuple)) and depth:
-            note_classes((list if isinstance(v, list) else tuple).__iter__(v), functions, depth - 1)
-        elif issubclass(t, dict) and depth:
-            note_classes(dict.values(v), functions, depth - 1)
-        if t not in ROWS and of_outside(v) and lookup(t, "__eq__") is object.__eq__:
-            vm.world.known_by_identity(v)  # whether two of them are one object is what C will see
-        elif t.__flags__ & HEAPTYPE and t not in ROWS:
-            lookup(t, "__eq__")
 
 
 def holds_key(d: Any, k: Any) -> bool:
@@ -577,45 +549,6 @@ EQUALITY = (operator.eq, operator.ne)
 SYMBOLS = {operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">="}
 
 
-def stood_for(a: Any) -> Any:
-    """What of the outside `a` stands for; UNSET if that is not told."""
-    if type(a) is Opaque:
-        return a.value
-    return vm.world.standing[id(a)][1] if id(a) in vm.world.standing else UNSET
-
-
-def of_outside(a: Any) -> bool:
-    """Whether `a` is from outside, or stands for what is."""
-    return id(a) in vm.world.outside or id(a) in vm.world.standing
-
-
-def identical(a: Any, b: Any) -> bool:
-    """`a is b`, guarding that two outside objects stay distinct (or the same)."""
-    if a is b:
-        return True
-    if issubclass(type(a), enum.Enum):
-        return False  # known by identity
-    world = vm.world
-    if type(a) is TracedTensor and type(b) is TracedTensor and not vm.trace.flow_results.isdisjoint((a.vid, b.vid)):
-        raise Break("PL0012", "the identity of what a loop or branch on data gives back", clean=True)
-    ha, hb = world.by_copy.get(id(a)), world.by_copy.get(id(b))
-    sa = ha.source if ha is not None else a.source if type(a) is TracedTensor else world.source_of(a)
-    sb = hb.source if hb is not None else b.source if type(b) is TracedTensor else world.source_of(b)
-    if sa is not None and sb is not None and type(a) is type(b):
-        world.unusual()
-        real = stood_for(a)
-        if real is not UNSET and real is stood_for(b):
-            if sa is not sb:
-                world.guard(sb, "ALIAS", sa)
-            return True
-        world.guard(sa, "NOT_ALIAS", (sb,), sb)
-    elif type(a) is type(b) is FunctionType and a.__code__ is b.__code__:  # of another code it is another one, which is guarded
-        for source, other in ((sa, b), (sb, a)):
-            if source is not None and id(other) in world.known_functions:
-                world.guard(source, "NOT_ALIAS", (S.const(other),), other)
-    return False
-
-
 BINARY_METHODS = {
     getattr(operator, n): (f"__{m}__", f"__r{m}__", None)
     for n, m in [
@@ -788,6 +721,5 @@ vm.delitem = delitem
 vm.contains = contains
 vm.length = length
 vm.hashable = hashable
-vm.note_equality = note_equality
 vm.outside_key, vm.holds_key = outside_key, holds_key
 __all__ = ["METHOD_LOOKASIDES", "binary", "compare", "contains", "get_iter", "get_next", "getitem", "identical", "truth", "unary", "unpack"]

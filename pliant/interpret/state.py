@@ -178,6 +178,7 @@ class Interpreter(Session):
     length: Callable
     hashable: Callable
     note_equality: Callable  # (values that C code compares)
+    known_group: Callable  # (a group of exceptions that C code splits)
     outside_key: Callable  # (key) -> what it is in a dict of the outside
     holds_key: Callable  # (dict, key) -> whether it is there
     callback_key: Callable  # (key function) -> what C code is given for it

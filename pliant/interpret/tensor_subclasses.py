@@ -578,6 +578,8 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
     if under_modes or any([overrides(cls) for cls in order]):
         return told(fn, args, kwargs)
     if order:
+        if not all([issubclass(order[0], cls) for cls in order]):
+            raise Break("PL0011", f"{getattr(fn, '__name__', fn)} of tensors of classes that are no relatives", clean=True)
         refuse_replaced(fn.__name__ if type(fn) in (types.MethodDescriptorType, types.WrapperDescriptorType) else "")
     if any([type(t) is TracedTensor and is_wrapped(t) for t in tensors]):
         out = on_parts(fn, args, kwargs)
@@ -676,12 +678,16 @@ def of_classes(words: str, tensors: list[Any]) -> str:
     return words
 
 
+OF_EQUALITY = torch._C.TensorBase.__eq__  # C++ tells the first operand's class alone
+
+
 @lookaside(PROBED)
 def l_probed(args: tuple, kw: dict) -> Any:
     """What C++ says to a probe: the classes of the tensors behind the probes are asked, one after the other."""
     _, func, _, *given = args
     given = swapped([v for v in given if v is not UNSET], from_probe)  # no keywords where the call had none: the class's own default counts
-    return asked(in_order(among(given, [])), func, given)
+    relevant = given[0][:1] if func is OF_EQUALITY else given
+    return asked(in_order(among(relevant, [])), func, given)
 
 
 def asked(order: list[type], func: Any, given: list) -> Any:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.interpret.arrays.dtypes import CANON, SCALARS
 from pliant.interpret.arrays.errstate import Errors, ErrorsMethod, entered
 from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedScalar
@@ -17,7 +16,12 @@ from pliant.jit.reconstruct import CONSTANT, Builder, Row
 
 def to_numpy(t: torch.Tensor) -> Any:
     """The array over the memory of a result. Of a mesh, where it is elsewhere: what the workers have, fetched."""
-    return ORIGINAL.numpy(t) if type(t) is torch.Tensor else t.numpy()
+    if type(t) is not torch.Tensor:
+        return t.numpy()
+    if torch._C._len_torch_function_stack():  # of an array that came out of arithmetic no mode is told
+        with torch._C.DisableTorchFunction():
+            return ORIGINAL.numpy(t)
+    return ORIGINAL.numpy(t)
 
 
 def array(b: Builder, a: TracedArray) -> str:

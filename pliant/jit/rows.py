@@ -25,7 +25,7 @@ from torch.utils.hooks import RemovableHandle
 from pliant.graph.originals import hook_set
 from pliant.graph.seeding import generator_in
 from pliant.graph.traced import HOOKS, RETAINED, Reconsider, TracedTensor
-from pliant.interpret import runtime, tape, tracebacks
+from pliant.interpret import runtime, set_order, tape, tracebacks
 from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.contextvars_ import TOKENS, Token
@@ -129,7 +129,13 @@ fill_ordered_items = dict_filler(support.fill_ordered)
 
 
 def set_literal(b: Builder, v: set) -> str:
-    return f"{{{', '.join(map(b.key, v))}}}" if v else f"{b.constant(set)}()"
+    return in_order(b, v) or (f"{{{', '.join(map(b.key, v))}}}" if v else f"{b.constant(set)}()")
+
+
+def in_order(b: Builder, v: Any) -> str | None:
+    """A set that is walked as this one is, if there is a way to make it."""
+    how = set_order.to_make(v)
+    return f"{b.constant(how[1])}([{', '.join(map(b.key, how[0]))}], {how[2]})" if how is not None else None
 
 
 def cell_fill(b: Builder, cell: Any, name: str) -> None:
@@ -348,6 +354,10 @@ def dict_iterator(b: Builder, it: Any) -> str:
     return f"{b.constant(support.advance)}({b.constant(view, view.__name__)}({b.ref(owner)}), {len(owner) - left})"
 
 
+def frozen_literal(b: Builder, v: frozenset) -> str:
+    return in_order(b, v) or f"{b.constant(frozenset)}([{', '.join(map(b.key, v))}])"
+
+
 def set_iterator(b: Builder, it: Any) -> str:
     """Like `dict_iterator`: it must notice that its set has changed its size."""
     owner = next((o for o in support.referents(it) if isinstance(o, (set, frozenset))), None)
@@ -444,7 +454,7 @@ ROWS: dict[type, Row] = {
     dict: Row(lambda b, v: f"{{{b.pairs(v)}}}", lambda b, v: "{}", fill_dict_items),
     set: Row(set_literal, lambda b, v: f"{b.constant(set)}()", fill_set),
     tuple: Row(lambda b, v: b.tuple(v)),
-    frozenset: Row(lambda b, v: f"{b.constant(frozenset)}([{', '.join(map(b.key, v))}])"),
+    frozenset: Row(frozen_literal),
     torch.Size: Row(lambda b, v: f"{b.constant(torch.Size)}([{', '.join(map(b.key, v))}])"),
     slice: call_row("slice", lambda v: (v.start, v.stop, v.step)),
     range: call_row("range", lambda v: (v.start, v.stop, v.step)),

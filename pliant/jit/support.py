@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import collections
 import contextlib
-import gc
 import itertools
 import random
 import types
@@ -17,7 +16,7 @@ from typing import Any
 from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import encode_exception_table, ins
 from pliant.bytecode.version import CALLABLE_FIRST
-from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import ORIGINAL, gc, torch
 from pliant.interpret.runtime import FUTURE
 from pliant.jit.unwinding import forgetting
 from pliant.jit.weak_ids import WeakIdDict

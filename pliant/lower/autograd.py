@@ -268,6 +268,7 @@ class Plan:
             if said is None and isinstance(e, Untraceable) and (refusal := of_the_program(e)) is not None:
                 raise Reconsider(self.name, str(e), refusal) from e
             name = self.operator_named(said, start) if said is not None else self.forward_of(trace.failed_node, start)
+            name = name or self.of_invalid(str(e), start)
             if name is None and isinstance(e, RuntimeError):
                 if WRITTEN_SINCE in str(e) and any([t.requires_grad for op in self.program for t in liveness.written(op)]):
                     raise Reconsider(self.name, str(e), UNCUT) from e  # eager says so if ever gradients arrive
@@ -275,7 +276,7 @@ class Plan:
             if name is None:
                 raise
             raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e
-        except (AssertionError, IndexError, ValueError) as e:  # of PyTorch's shape functions in Python, maybe about what only the run knows
+        except (ArithmeticError, AssertionError, IndexError, ValueError) as e:  # of shape functions in Python, maybe of what the run knows
             name = self.forward_of(trace.failed_node, start) if of_the_program(e) is None else None
             if name is None:
                 raise
@@ -298,6 +299,14 @@ class Plan:
         """The name of the operator that has this node of the autograd graph."""
         for op in self.trace.ops[:end] if node is not None else ():
             if any([type(o) is TracedTensor and node_of(o) is node for o in op.outs]):
+                return op.target._schema.name.removeprefix("aten::")
+        return None
+
+    def of_invalid(self, words: str, end: int) -> str | None:
+        """The name of the operator of which the engine says that its gradient has another size."""
+        found = INVALID_OF.search(words)
+        for op in self.trace.ops[:end] if found is not None else ():
+            if any([type(o) is TracedTensor and (n := node_of(o)) is not None and n.name() == found[1] for o in op.outs]):
                 return op.target._schema.name.removeprefix("aten::")
         return None
 
@@ -359,6 +368,7 @@ class Plan:
 
 
 WRITTEN_SINCE = "has been modified by an inplace operation"  # the engine's words
+INVALID_OF = re.compile(r"Function (\w+) returned an invalid gradient")
 INVALID = "returned an invalid gradient"  # the engine's word for one that has to be summed first, too, where it may not ask
 
 

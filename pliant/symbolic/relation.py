@@ -7,7 +7,7 @@ and atoms that are certainly positive divided out (`s0*s1*4 == s0*4` is `s1 == 1
 
 from __future__ import annotations
 
-import math
+from math import gcd  # names that a program may replace in the module
 
 from pliant.symbolic.expr import Expr, Mono, poly_add, poly_scale
 from pliant.symbolic.static import static_range
@@ -70,7 +70,7 @@ def relation(op: str, p: Expr) -> Expr:
         return relation(op, p)
     terms = p.terms
     k = constant_of(p)
-    g = math.gcd(*[c for m, c in terms if m])
+    g = gcd(*[c for m, c in terms if m])
     if op == "ge":
         if g > 1:
             p = ctx.poly({m: c // g for m, c in terms})  # floor of the constant: integers
@@ -182,7 +182,7 @@ def direction(p: Expr) -> tuple[Expr, int, int]:
             d = p.cache["direction"] = (terms[0][0][0], terms[0][1], c)  # an atom against a number
             return d
         lin = terms[:-1] if c else terms
-        k = math.gcd(*[x for _, x in lin])
+        k = gcd(*[x for _, x in lin])
         if lin and lin[0][1] < 0:
             k = -k
         q = p.ctx.poly({m: x // k for m, x in lin}) if (c or k != 1) else p

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import operator
+import random
 
 import pytest
 import torch
@@ -339,3 +340,32 @@ def test_items_of_a_class_behind_a_break_in_a_mode():
 
     x = torch.arange(3.0).as_subclass(OfAClass)
     assert str(program(x)) == str(pliant.compile(program, backend="aten", strict=True)(x.clone()))
+
+
+GENERATOR = torch.Generator()
+ASKED = {
+    "list": lambda x: list(x), "tuple": lambda x: tuple(x), "starred": lambda x: [*x], "array": lambda x: x.numpy() + 1,  # noqa: PLW0108
+    "memory": lambda x: torch.from_numpy(x.numpy()), "seed": lambda x: (torch.manual_seed(3), torch.rand(2))[1],
+    "state": lambda x: torch.get_rng_state().shape, "generator": lambda x: torch.rand(2, generator=torch.Generator().manual_seed(3)),
+    "of outside": lambda x: torch.rand(2, generator=GENERATOR), "python's": lambda x: random.random() * x,
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_a_mode_from_outside_hears(name):
+    """Lengths that C asks for, arrays, generators: once each, and nothing that a graph says of them."""
+
+    class Hears(TorchFunctionMode):
+        __torch_function__ = usual
+
+    said = []
+    for fn in (ASKED[name], pliant.compile(ASKED[name])):
+        GENERATOR.manual_seed(1)
+        random.seed(1)
+        x = torch.linspace(-1, 1, 3)
+        for _ in range(2):
+            with Hears() as m:
+                m.heard = []
+                out = fn(x)
+            said.append(([n for n, _ in m.heard], str(out)))
+    assert said[:2] == said[2:]

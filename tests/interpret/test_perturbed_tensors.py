@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.utils import rnn
 from torch.overrides import TorchFunctionMode
 
-from tests.helpers import compiled, pliant
+from tests.helpers import check, compiled, pliant
 from tests.programs.registry import t
 
 
@@ -857,3 +857,29 @@ def test_what_is_done_before_a_kernel_refuses_to_draw(name, dtype):
             out = type(e), str(e)
         said.append((out, len(items), x.tolist()))
     assert said[0] == said[1]
+
+
+def test_pixels_of_nothing():
+    """The kernel leaves what has no elements as it is, and PyTorch's own gradient of that has another size."""
+    fn = lambda x: (torch.nn.functional.pixel_unshuffle(x, 2) + 1, torch.nn.functional.pixel_unshuffle(x.mT, 2).shape)  # noqa: E731
+    check(fn, *[(torch.zeros(s),) for s in ((2, 3, 4, 4), (0, 4, 4, 4), (2, 0, 4, 4), (2, 4, 0, 4), (4, 4, 4), (0, 4, 4), (2, 3, 2, 6))])
+
+
+@pytest.mark.parametrize("fn, sizes", [
+    (lambda x: torch.nn.functional.pixel_unshuffle(torch.relu(x), 2), ((2, 4, 4, 4), (0, 4, 4, 4), (2, 0, 4, 4), (0, 4, 4))),
+    (lambda x: torch.nn.functional.group_norm(x, 2), ((3, 4), (3, 0), (0, 4))),
+])  # fmt: skip
+def test_gradients_of_nothing(fn, sizes):
+    """Eager refuses those of `pixel_unshuffle`, if gradients ever arrive."""
+    run = compiled(fn)
+    for size in sizes:
+        said = []
+        for f in (fn, run):
+            x = torch.zeros(size, requires_grad=True)
+            y = f(x)
+            try:
+                y.sum().backward()
+                said.append((y.shape, x.grad.shape))
+            except RuntimeError as e:
+                said.append((y.shape, str(e)))
+        assert said[0] == said[1]

@@ -17,7 +17,7 @@ import types
 import pytest
 import torch
 
-from tests.helpers import IDENTITY, check, pliant
+from tests.helpers import IDENTITY, check, compiled, pliant
 from tests.programs.registry import cases, each, program, t
 
 SHAPES = each(3, 5, 2)
@@ -529,3 +529,30 @@ def test_lengths_take_no_version_each():
     if not IDENTITY:
         assert report.history[-1]["captures"] == report.history[12]["captures"]
         assert report.history[-1]["graph_breaks"] == 0
+
+
+GROWN = set()
+for _n in (40, 8, 16, 24, 3, 11, 75, 99, 123, 256, 512):
+    GROWN.add(_n)
+WALKS = {
+    "listed": lambda x, s: list(s), "iterated": lambda x, s: [x * k for k in s], "starred": lambda x, s: [*s],
+    "constants": lambda x, s: list({40, 8, 16, 24, 3, 11}), "starred into one": lambda x, s: list({*s}),
+    "more": lambda x, s: list(s | {1, 2}),
+    "both": lambda x, s: list(s & GROWN), "fewer": lambda x, s: list(s - {8}), "given back": lambda x, s: set(s),
+    "made": lambda x, s: {40, 8, 16, 24, 3, x.shape[0]}, "frozen": lambda x, s: frozenset([24, 16, 8, 40]),
+    "global": lambda x, s: list(GROWN),
+}
+SETS = (
+    {8, 16, 24, 40}, {40, 24, 16, 8}, set(GROWN), GROWN, set([40, 8, 16, 24, 3]), {3, 24, 16, 8, 40}, frozenset((24, 8, 40)),  # noqa: C405
+    frozenset((40, 8, 24)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_the_order_of_sets(name):
+    """Equal sets are walked otherwise where their tables are of another size, or their members came in another order."""
+    fn = WALKS[name]
+    ours = compiled(fn)
+    for s in SETS:
+        want, got = (f(torch.ones(2), s) for f in (fn, ours))
+        assert repr(list(want)) == repr(list(got))

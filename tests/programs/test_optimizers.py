@@ -242,3 +242,26 @@ def test_a_step_counts_versions_as_eager_does(options):
             step()
             versions[-1].append(p._version)
     assert versions[0] == versions[1]
+
+
+@pytest.mark.parametrize("count", [torch.tensor([3.0, 4.0]), torch.tensor([3.0]), torch.tensor(3), torch.tensor(3, dtype=torch.float64)])
+@pytest.mark.parametrize("name", ["Adagrad", "Adam", "NAdam", "ASGD"])
+def test_counts_of_other_kinds(name, count):
+    """A step that is many numbers has no number, and an int counts exactly."""
+    said = []
+    for compiled in (False, True):
+        p = torch.nn.Parameter(torch.linspace(-1, 1, 4))
+        opt = getattr(O, name)([p], lr=0.1)
+        step = pliant.compile(opt.step) if compiled else opt.step
+        for i in range(4):
+            p.grad = torch.linspace(0.5, 2, 4)
+            if i == 2:
+                opt.state[p]["step"] = count.clone()
+            try:
+                step()
+            except Exception as e:
+                said.append(type(e))
+        said.append(p.detach())
+    want, got = said[: len(said) // 2], said[len(said) // 2 :]
+    assert want[:-1] == got[:-1]
+    torch.testing.assert_close(want[-1], got[-1], rtol=1e-6, atol=0)

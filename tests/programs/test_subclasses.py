@@ -741,3 +741,35 @@ def test_the_class_of_attributes():
     for n in (2, 3, 4):
         x = torch.ones(n, 2).as_subclass(Kept)
         assert [type(t) for t in compiled(x)] == [type(t) for t in fn(x)]
+
+
+class Stranger(torch.Tensor):
+    pass
+
+
+class Nearer(Kept):
+    pass
+
+
+class Told(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("fn", [
+    lambda a, b: a + b, lambda a, b: a == b, lambda a, b: a != b, lambda a, b: a < b, lambda a, b: torch.cat([a, b]), lambda a, b: a[b > 0],
+    lambda a, b: a.add_(b), lambda a, b: torch.where(a > 0, a, b),
+])  # fmt: skip
+def test_classes_that_are_no_relatives(fn):
+    """Neither answers for the other: an operator raises, `==` asks the first alone."""
+    ours = compiled(fn)
+    for kinds in itertools.product((Kept, Stranger, Nearer, Told), repeat=2):
+        said = []
+        for f in (fn, ours):
+            try:
+                y = f(*[torch.ones(2).as_subclass(k) for k in kinds])
+                said.append((type(y), y.tolist() if isinstance(y, torch.Tensor) else y))
+            except TypeError as e:
+                said.append(str(e))
+        assert said[0] == said[1], kinds

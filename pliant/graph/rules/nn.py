@@ -269,6 +269,24 @@ def pixel_shuffle(trace: Any, x: TracedTensor, by: int) -> Any:
     return strided(trace, sizes, channels_last_strides(sizes), x.dtype, x.device)
 
 
+def is_nothing(trace: Any, size: Any) -> bool:
+    """Whether a size is 0. What an export leaves open is taken to be more, as is a size that only the run knows."""
+    e = key(size)
+    if type(e) is int:
+        return e == 0
+    return e.backed and not (is_open(e) or is_declared(e)) and holds(trace, ops.eq(e, 0))
+
+
+@rule("pixel_unshuffle")
+def pixel_unshuffle(trace: Any, x: TracedTensor, by: int) -> Any:
+    """Of nothing, the kernel of CPUs makes a copy, sizes and all."""
+    if x.device.type != "cpu" or len(x.sizes) < 3 or type(by) is not int or by < 1:
+        return NotImplemented
+    if not any([is_nothing(trace, s) for s in x.sizes]) or not all([require_equal(trace, s % by, 0) for s in x.sizes[-2:]]):
+        return NotImplemented
+    return strided(trace, x.sizes, preserved_strides(trace, x), x.dtype, x.device)
+
+
 @rule("channel_shuffle", "native_channel_shuffle")
 def channel_shuffle(trace: Any, x: TracedTensor, groups: Any) -> Any:
     """A new tensor in the memory format that the argument suggests. (PyTorch's shape function asks for numbers, or reshapes.)"""

@@ -12,6 +12,7 @@ from typing import Any
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.originals import numpy as np
 from pliant.graph.traced import LEAF, PARTS, TracedTensor
+from pliant.interpret import globalstate
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure
 from pliant.interpret.arrays.operands import WEAK, asarray, fresh, lent
 from pliant.interpret.arrays.operators import torch_number
@@ -197,6 +198,8 @@ maker(torch.from_numpy, from_numpy, "ndarray")
 
 # -- methods of tensors -----------------------------------------------------------------------------------------------------
 def numpy(x: Any, args: tuple, kw: dict) -> Any:
+    if globalstate.heard():
+        raise Break(CODE, "numpy() of a tensor, of which a mode is told", clean=True)
     return compute("Tensor.numpy", tensor_numpy, (x, *args), kw)
 
 

@@ -14,6 +14,7 @@ from pliant.guards import source as S
 from pliant.guards.source import Source
 from pliant.interpret import policy, shadows
 from pliant.interpret.capture import UNSET
+from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.library_internals import guard_rules
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import vm
@@ -48,6 +49,14 @@ def locate_function(world: World, v: Any, source: Source) -> Any:
     world.pin(v)  # it may be known by its code alone elsewhere
     world.known_functions[id(v)] = v
     world.guard(source, "ID_MATCH", v)
+    return v
+
+
+def locate_namespace(world: World, v: Any, source: Source) -> Any:
+    """A module or a class: the very object, and of which class it is, where that may change (`module.__class__ = ...`)."""
+    world.guard(source, "ID_MATCH", v)
+    if isinstance(v, types.ModuleType) or type(v).__flags__ & HEAPTYPE:
+        world.guard(source, "TYPE_MATCH", type(v))
     return v
 
 
@@ -176,9 +185,9 @@ row(name="custom operator", located=OPERATOR, stands=OPERATOR, locate=by_identit
 row(name="C descriptor", located=DESCRIPTORS, stands=DESCRIPTORS, locate=World.identity, getattr=read)
 row(name="operators", located=OPERATORS, stands=OPERATORS, locate=World.identity, getattr=of_operators)
 row(name="descriptor", located=KNOWN, locate=World.identity)
-row(name="module, class", located=(types.ModuleType, type), locate=World.identity)
+row(name="module, class", located=(types.ModuleType, type), locate=locate_namespace)
 row(name="function", located=(types.FunctionType,), locate=locate_function)
-row(name="function with a cache", located=(functools._lru_cache_wrapper,), locate=World.identity)
+row(name="function with a cache", located=(functools._lru_cache_wrapper,), locate=by_identity)
 row(name="C function", located=BUILTIN, stands=BUILTIN, locate=locate_builtin, getattr=read)
 row(name="method", located=(types.MethodType,), locate=locate_method)
 row(name="super", located=(super,), locate=locate_super)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pliant.graph.originals import operator
 from pliant.interpret.gate import ORDERLESS, STORES, name_of
-from pliant.interpret.slots import identical
+from pliant.interpret.same_objects import identical
 from pliant.interpret.state import Break
 from pliant.interpret.types.row import row
 

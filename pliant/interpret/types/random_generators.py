@@ -14,6 +14,7 @@ from pliant.graph.seeding import LOAD, OWN, SEEDED_STATE, STORE
 from pliant.graph.traced import TracedTensor
 from pliant.guards.source import Source
 from pliant.guards.views import VIEWS
+from pliant.interpret import globalstate
 from pliant.interpret.calls import KEYWORDS, METHOD_LOOKASIDES, graph_call
 from pliant.interpret.gate import name_of
 from pliant.interpret.lookasides import lookaside
@@ -63,7 +64,7 @@ def locate_generator(world: World, g: torch.Generator, source: Source) -> Any:
             world.guard(source, "ALIAS", known.source)
         return known
     world.guard(source, "TYPE_MATCH", torch.Generator)
-    if g.device != CPU:
+    if g.device != CPU or globalstate.heard():  # the mode would be told of its state
         return world.adopt(g, source)
     with world.trace.paused():
         state = VIEWS["generator_state"](g)

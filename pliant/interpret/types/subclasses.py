@@ -13,7 +13,7 @@ from pliant.guards.source import Source, const
 from pliant.interpret import shadows
 from pliant.interpret.immutable import HEAPTYPE, IMMUTABLETYPE
 from pliant.interpret.opaque import Opaque
-from pliant.interpret.types.functions import by_identity
+from pliant.interpret.types.functions import by_identity, locate_namespace
 from pliant.interpret.types.row import KIN
 from pliant.interpret.types.tensors import locate_subclass
 from pliant.interpret.world import World
@@ -92,7 +92,7 @@ def shadowable_subclass(t: type) -> bool:
 KIN += [
     ((torch.Tensor,), locate_subclass),
     ((enum.Enum,), member),
-    ((type, types.ModuleType), World.identity),
+    ((type, types.ModuleType), locate_namespace),
     ((tuple,), locate_tuple_subclass),
     ((int, float, complex, str, bytes, EntryPoint), by_identity),
     ((dict, list), container),

@@ -156,6 +156,12 @@ def iterate(t: Any) -> Any:
     return rows if rows is not None else iter(unbind(t))
 
 
+def hinted(v: Any) -> None:
+    """A list is made of what iterating gives. Raises Break where a mode would be told that C asks how many there will be."""
+    if type(v) is TracedTensor and globalstate.heard():
+        raise Break("PL0011", "a list of the items of a tensor, of whose length a mode is told", clean=True)
+
+
 def contains(t: Any, x: Any) -> Any:
     """`x in t`, perhaps as a truth that only the run knows."""
     held = call(vm.getattr(t, "__contains__"), (x,), {})

@@ -24,7 +24,7 @@ from pliant.interpret.late_text import CONTAINERS, LateText, hold_to_type, neede
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.slots import SYM_TYPES
-from pliant.interpret.state import Break, site_of, vm
+from pliant.interpret.state import Break, vm
 
 
 def printable(v: Any) -> Any:
@@ -172,7 +172,8 @@ def l_warn(args: tuple, kw: dict, asks: types.FrameType | None = None) -> None:
     if level > 1 or most < 1:  # of whoever calls what is captured
         vm.world.calls.append((WARN, (message, category, level), {}))
     else:
-        vm.world.calls.append((runtime.warn_at, (f.func, site_of(f).lineno, message, category), {}))
+        line = f.decoded.site(max(f.pc - 1, 0)).lineno
+        vm.world.calls.append((runtime.warn_at, (f.func, line, message, category), {}))
 
 
 @lookaside(warnings._filters_mutated)  # type: ignore[attr-defined]

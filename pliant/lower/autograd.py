@@ -49,6 +49,7 @@ WITHOUT_DERIVATIVE = re.compile(
     r"derivative for '([^':]+)[^']*' is not implemented|derivative for (?:aten::)?([\w:]+)[.\w]* is not implemented"
     r"|backward through (?:aten\.)?(\w[\w.]*?)(?:\.\w+)? but no autograd formula"
 )
+UNFIT_GRADIENT = re.compile(r"Function (\w+)Backward\d+ returned an invalid gradient")
 IN_PLACE = "inplace version of "
 """How autograd speaks of an operator that writes, whose derivative it has only for the one that does not."""
 AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
@@ -268,6 +269,7 @@ class Plan:
             if said is None and isinstance(e, Untraceable) and (refusal := of_the_program(e)) is not None:
                 raise Reconsider(self.name, str(e), refusal) from e
             name = self.operator_named(said, start) if said is not None else self.forward_of(trace.failed_node, start)
+            name = name or self.unfit(e, start)
             if name is None and isinstance(e, RuntimeError):
                 if WRITTEN_SINCE in str(e) and any([t.requires_grad for op in self.program for t in liveness.written(op)]):
                     raise Reconsider(self.name, str(e), UNCUT) from e  # eager says so if ever gradients arrive
@@ -293,6 +295,12 @@ class Plan:
         if said.startswith(IN_PLACE):
             said = f"{said.removeprefix(IN_PLACE)}_"
         return said if said in names else min([n for n in names if n.endswith("_" + said)], default=said)
+
+    def unfit(self, e: Exception, end: int) -> str | None:
+        """The operator whose node made a gradient of another size than it may: of the node's class, as autograd names them."""
+        found = UNFIT_GRADIENT.search(str(e))
+        said = re.sub(r"(?<!^)(?=[A-Z])", "_", found[1]).lower() if found is not None else None
+        return next((n for op in self.trace.ops[:end] if (n := op.target._schema.name.removeprefix("aten::")).rstrip("_") == said), None)
 
     def forward_of(self, node: Any, end: int) -> str | None:
         """The name of the operator that has this node of the autograd graph."""

@@ -523,6 +523,7 @@ def check_world(
     must_compile: bool = True,
     between: bool = True,
     refused: bool = True,
+    drive: Callable[[Callable, Any], Callable] | None = None,
     options: dict | None = None,
 ) -> Report:
     """Compare a program whose state lives outside its arguments. `factory()` returns a function or `(function, state)`, twice.
@@ -532,6 +533,7 @@ def check_world(
     a number or (low, high).
     `between`: with `grad`, also the gradients of results, where others come from them.
     `refused`: also what is there behind a `backward()` that raises, which is how far it has come; else the comparison ends there.
+    `drive(fn, state)`: what is called in place of the function, and calls it (not compiled, on both sides).
     `breaks` is about the first call alone: later, a branch that keeps changing sides may become a break by policy.
     """
     pliant.reset()
@@ -543,6 +545,8 @@ def check_world(
     (eager, eager_state), (fn, state) = sides
     filename = getattr(getattr(eager, "__code__", None), "co_filename", None)
     target = compiled(fn, **(options or {}))
+    if drive is not None:
+        eager, target = drive(eager, eager_state), drive(target, state)
     compare, history, values, answered, raised = Comparer(exact), [], [], False, False
     compare(look(eager_state), look(state), "initial state")
     for i, a in enumerate(map(as_call, arg_sets)):

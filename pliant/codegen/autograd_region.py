@@ -463,7 +463,8 @@ class AutogradRegion:
 
         def closing(w: Writer, items: list[str]) -> list[str]:
             n, m = len(self.plan.heads) + len(self.plan.exports), len(self.plan.heads) + len(self.plan.exports) + len(self.full.reads)
-            copied = {name: f"_apart({name})" for name in self.of_inference(w.params, inputs) + self.of_inference(items[n:m], self.full.reads)}
+            theirs = self.of_inference(w.params, inputs) + self.of_inference(items[n:m], self.full.reads)
+            copied = {name: f"_apart({name})" for name in theirs}
             if copied:
                 w.globals["_apart"] = apart
             lines = [f"ctx.slots = {tuple_text([copied.get(p, p) for p in w.params])}"]
@@ -485,8 +486,8 @@ class AutogradRegion:
         return Writer(p.name, self.scope, inputs, values, p.steps, checks, leading=("ctx",), closing=closing, written=written).finish(seen)
 
     def of_inference(self, names: Iterable[str], values: Iterable[Any]) -> list[str]:
-        """Which of these are inference tensors, whose versions nobody counts: what the backward part reads of them lies apart. Autograd, which
-        refuses to keep them, has let the capture pass."""
+        """Which of these are inference tensors, whose versions nobody counts: what the backward part reads of them lies apart.
+        Autograd, which refuses to keep them, has let the capture pass."""
         known = self.plan.trace.of_inference
         return [name for name, t in zip(names, values, strict=True) if isinstance(t, TracedTensor) and t.storage_id in known]
 

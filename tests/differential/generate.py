@@ -16,7 +16,16 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from tests.differential import grammar_guises, grammar_loops, grammar_memory, grammar_outside, grammar_python, grammar_states, grammar_users, prelude
+from tests.differential import (
+    grammar_guises,
+    grammar_loops,
+    grammar_memory,
+    grammar_outside,
+    grammar_python,
+    grammar_states,
+    grammar_users,
+    prelude,
+)
 from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.helpers import Call, Observed
 
@@ -256,7 +265,8 @@ class Writer:
         entrances, calls, after, self.expressions = self.use
         self.scopes, self.budget = [[Variable("n", "I", 0)]], SIZE
         lines = ["", f"def use(fn, {ARGUMENTS}):"]
-        for rows, low, high in ((entrances, 1, 3), ([f"args = {ARGUMENTS}"], 1, 1), (calls, 1, 1), (["hs = heads(args, r)"], 1, 1), (after, 2, 6)):
+        given, found = [f"args = {ARGUMENTS}"], ["hs = heads(args, r)"]
+        for rows, low, high in ((entrances, 1, 3), (given, 1, 1), (calls, 1, 1), (found, 1, 1), (after, 2, 6)):
             self.statements = rows
             for _ in range(self.pick.number(low, high)):
                 lines += self.statement("    ", loop=False)

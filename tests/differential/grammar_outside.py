@@ -1,10 +1,10 @@
 """What the theme `outside` has beside the grammar: what programs do around a compiled function.
 
-Each program has a second function, `use`, which nobody compiles. It makes the arguments something else (leaves, what has a past, views of
-one base, of a class, over an array, of inference mode), calls `fn` (under grad modes, settings and hooks on saved tensors, behind generators, more than
-once, fed with its own results), and does things with what it is given: gradients of one result with respect to another, second gradients,
-hooks, writes in place and behind autograd's back, `backward()` in any order, changes of a module with a buffer. What `use` learns is in
-`LOG`. Histories are kept (`retain_graph`): what is freed with what is a known difference.
+Each program has a second function, `use`, which nobody compiles. It makes the arguments something else (leaves, what has a past, views
+of one base, of a class, over an array, of inference mode), calls `fn` (under grad modes, settings and hooks on saved tensors, behind
+generators, more than once, fed with its own results), and does things with what it is given: gradients of one result with respect to
+another, second gradients, hooks, writes in place and behind autograd's back, `backward()` in any order, changes of a module with a buffer.
+What `use` learns is in `LOG`. Histories are kept (`retain_graph`): what is freed with what is a known difference.
 """
 
 from __future__ import annotations
@@ -86,12 +86,30 @@ def leaf(t):
     return t.detach().clone().requires_grad_()
 
 
+def solid(t):
+    """No view: PyTorch itself crashes where a hook is set on one whose base was written through another."""
+    return t * 1 if t._is_view() else t
+
+
 def weighted(t):
     return (t * torch.linspace(0.5, 1.5, t.numel(), dtype=t.dtype).reshape(t.shape)).sum()
 
 
 def slope(y, *hs, create=False):
     return tuple(torch.autograd.grad(weighted(y), hs, retain_graph=True, create_graph=create, allow_unused=True)) if y.requires_grad else ()
+
+
+def given(ys, hs):
+    return torch.autograd.grad(ys, hs, [None, torch.ones(())], retain_graph=True, allow_unused=True)
+
+
+def batched(y, hs, shape):
+    return torch.autograd.grad(y, hs, torch.ones(2, *shape), retain_graph=True, allow_unused=True, is_grads_batched=True)
+
+
+def second(y, h):
+    """Zeros for none: what gradients of gradients do not depend on is a known difference."""
+    return [torch.zeros_like(h) if g is None else g for g in slope(y, h)]
 
 
 def note(name, *grads):
@@ -386,15 +404,15 @@ safely('add_', lambda: <H>.add_(1))
 safely('mul_', lambda: <H>.mul_(2))
 safely('view', lambda: <H>[:1].mul_(2))
 safely('detach_', lambda: <H>.detach_())
-safely('hook', lambda: <H>.register_hook(heard('h')))
+safely('hook', lambda: solid(<H>).register_hook(heard('h')))
 safely('retain', lambda: <H>.retain_grad())
-safely('double', lambda: <H>.register_hook(lambda g: g * 2))
+safely('double', lambda: solid(<H>).register_hook(lambda g: g * 2))
 safely('backward', lambda: weighted(<H>).backward(retain_graph=True))
 safely('backward', lambda: (weighted(<H>) + weighted(<H>)).backward(retain_graph=True))
 safely('both', lambda: torch.autograd.backward([weighted(<H>), weighted(<H>)], retain_graph=True))
 safely('inputs', lambda: weighted(<H>).backward(retain_graph=True, inputs=[<H>]))
-safely('given', lambda: note('given', *torch.autograd.grad([weighted(<H>), <H>.sum()], [<H>], [None, torch.ones(())], retain_graph=True, allow_unused=True)))
-safely('batched', lambda: note('batched', *torch.autograd.grad(<H>, hs[:2], torch.ones(2, *<H>.shape), retain_graph=True, allow_unused=True, is_grads_batched=True)))
+safely('given', lambda: note('given', *given([weighted(<H>), <H>.sum()], [<H>])))
+safely('batched', lambda: note('batched', *batched(<H>, hs[:2], <H>.shape)))
 LOG.append([told(t) for t in flat(r)])
 LOG.append([told(t) for t in flat(args)])
 LOG.append(shares(<H>, <H>))
@@ -433,7 +451,7 @@ with torch.no_grad():
 got = slope(<H>, <H>, create=True)
 note('first', *got)
 if got and got[0] is not None and got[0].requires_grad and got[0].grad_fn is not None:
-    safely('second', lambda: note('second', *slope(got[0], <H>)))
+    safely('second', lambda: note('second', *second(got[0], <H>)))
 
 got = slope(<H>, *hs, create=True)
 sums = [weighted(g) for g in got if g is not None and g.requires_grad]
@@ -449,7 +467,7 @@ v = h[:1] if h.dim() else h.view(1)
 safely('row', lambda: v.add_(1))
 safely('behind', lambda: note('behind', *slope(h, <H>)))
 
-h = <H>
+h = solid(<H>)
 removed = h.register_hook(heard('once'))
 safely('once', lambda: weighted(<H>).backward(retain_graph=True))
 removed.remove()
@@ -480,7 +498,7 @@ OUTSIDE = Theme(
     ("LOG", "MOD", "SPARE"),
     EXPRESSIONS,
     STATEMENTS,
-    use=(ENTRANCES, CALLS, AFTER, {"H": rows("<H:var>\nhs[0]\nhs[-1]\npick(hs, <I>)\npick(hs, <I>)\npick(hs, <I>)"), "I": rows("0\n1\n2\n3\n5\n7\nn")}),
+    use=(ENTRANCES, CALLS, AFTER, {"H": ["hs[0]", "hs[-1]", *["pick(hs, <I>)"] * 3], "I": ["0", "1", "2", "3", "5", "7", "n"]}),
 )
 
 THEMES = {"outside": OUTSIDE}

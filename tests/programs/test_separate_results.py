@@ -180,3 +180,24 @@ def test_a_gradient_that_does_not_fit_is_refused_where_it_is_asked_for() -> None
             assert torch.allclose(torch.autograd.grad(b.sum(), x)[0], x.cos())
             with pytest.raises(RuntimeError, match="ScatterBackward0 returned an invalid gradient"):
                 torch.autograd.grad(a.sum(), x)
+
+
+def test_hooks_hear_of_gradients_alone() -> None:
+    """Results that share a node: the engine calls the hooks on all of them, where eager calls those on its way."""
+    seen = []
+    for f in (three, pliant.compile(three, strict=True)):
+        heard: list = []
+        x, y, z = [torch.full((2, 2), 0.5, requires_grad=True) for _ in range(3)]
+        a, b, c, *_ = f(x.exp(), y.exp(), z)
+        doubled = a.register_hook(lambda g: g * 2)
+        for name, t in (("a", a), ("b", b), ("c", c)):
+            t.register_hook(lambda g, name=name, heard=heard: heard.append((name, round(g.sum().item(), 4))))
+        a.retain_grad()
+        (gradient,) = torch.autograd.grad((b * c.view(-1)).sum(), x, retain_graph=True, create_graph=True)
+        gradient.sum().backward(retain_graph=True)
+        doubled.remove()
+        (a.sum() + c.sum()).backward()
+        seen.append((heard, len(a._backward_hooks), a.grad, x.grad, z.grad))
+    assert seen[0][:2] == seen[1][:2]
+    for p, q in zip(seen[0][2:], seen[1][2:], strict=True):
+        torch.testing.assert_close(p, q)

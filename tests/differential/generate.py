@@ -17,6 +17,7 @@ import torch
 from hypothesis import strategies as st
 
 from tests.differential import (
+    grammar_bundles,
     grammar_guises,
     grammar_loops,
     grammar_memory,
@@ -29,7 +30,7 @@ from tests.differential import (
 from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.helpers import Call, Observed
 
-STATES = grammar_states.THEMES | grammar_memory.THEMES | grammar_guises.THEMES | grammar_outside.THEMES
+STATES = grammar_states.THEMES | grammar_memory.THEMES | grammar_guises.THEMES | grammar_outside.THEMES | grammar_bundles.THEMES
 DIFFERENTIATED = ("grad", "history", "training", "names", "guises", "transforms")
 AROUND = tuple(name for name, theme in STATES.items() if theme.use is not None)
 USERS = ("users", "training", "loops", "reports")

@@ -71,6 +71,8 @@ def flat(o, found=None):
             flat(v, found)
     elif isinstance(o, Box):
         flat(vars(o), found)
+    elif dataclasses.is_dataclass(o) and not isinstance(o, type):
+        flat([getattr(o, f.name) for f in dataclasses.fields(o)], found)
     return found
 
 

@@ -1,8 +1,8 @@
 """What the theme `bundles` has beside the grammar: arguments and results that come in dataclasses, named tuples and objects of the program.
 
-`thing` is such a bundle, made of the others by `use` (`grammar_outside.py`), which also calls a method of it, hands over closures that count
-(`nonlocal`), generators half way through and context managers that are open, has functions raise behind half of their writes, changes
-dtypes, strides and the default dtype from call to call, and looks at what became of it all.
+`thing` is such a bundle, made of the others by `use` (`grammar_outside.py`), which changes it, dtypes, strides and the default dtype from
+call to call. The program itself matches on it and has closures that count (`nonlocal`), generators that are sent and thrown into, context
+managers that are left early, and functions that raise behind half of their writes.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def examine(name: str, exits: bool = False) -> tuple[str, str]:
     signal.signal(signal.SIGPROF, raiser(Endless))
     try:
         signal.setitimer(signal.ITIMER_REAL, WHOLE_S, 0.5)
-        how = {"grad": program.grad, "between": program.between, "refused": False}
+        how = {"grad": program.grad, "between": program.between, "refused": False, "drive": program.drive}
         check_world(world, *program.arguments(), before=program.before, must_compile=False, **how)
     except Endless:
         return "endless", "does not end in eager"

@@ -13,7 +13,7 @@ see in eager mode:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from pliant.codegen.flow import passes_views
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
 from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.second_backward import SecondPart, Seconds, before_the_write
-from pliant.codegen.version_counters import written_slots
+from pliant.codegen.version_counters import apart, written_slots
 from pliant.graph.growing import is_list
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled, torch
@@ -463,12 +463,16 @@ class AutogradRegion:
 
         def closing(w: Writer, items: list[str]) -> list[str]:
             n, m = len(self.plan.heads) + len(self.plan.exports), len(self.plan.heads) + len(self.plan.exports) + len(self.full.reads)
-            lines = [f"ctx.slots = {tuple_text(w.params)}"]
+            theirs = self.of_inference(w.params, inputs) + self.of_inference(items[n:m], self.full.reads)
+            copied = {name: f"_apart({name})" for name in theirs}
+            if copied:
+                w.globals["_apart"] = apart
+            lines = [f"ctx.slots = {tuple_text([copied.get(p, p) for p in w.params])}"]
             if not self.twice.refusal:
                 tensors = [p for p, t in zip(w.params, inputs, strict=True) if isinstance(t, TracedTensor)]
-                lines.append(f"ctx.versions = {tuple_text([f'{p}._version' for p in tensors])}")
+                lines.append(f"ctx.versions = {tuple_text(['0' if p in copied else f'{p}._version' for p in tensors])}")
             if self.full.reads:
-                lines.append(f"ctx.save_for_backward({', '.join(items[n:m])})")
+                lines.append(f"ctx.save_for_backward({', '.join([copied.get(i, i) for i in items[n:m]])})")
             if self.full.symbols:
                 lines.append(f"ctx.sizes = {tuple_text(items[m:])}")
             plain = self.without_gradients()
@@ -480,6 +484,12 @@ class AutogradRegion:
             return [*lines, f"return {tuple_text(items[:n])}"]
 
         return Writer(p.name, self.scope, inputs, values, p.steps, checks, leading=("ctx",), closing=closing, written=written).finish(seen)
+
+    def of_inference(self, names: Iterable[str], values: Iterable[Any]) -> list[str]:
+        """Which of these are inference tensors, whose versions nobody counts: what the backward part reads of them lies apart.
+        Autograd, which refuses to keep them, has let the capture pass."""
+        known = self.plan.trace.of_inference
+        return [name for name, t in zip(names, values, strict=True) if isinstance(t, TracedTensor) and t.storage_id in known]
 
     # around the node ------------------------------------------------------------------
     def write_around(self, known: dict[str, Any]) -> Executable:

@@ -17,6 +17,7 @@ from typing import Any
 from torch._C._autograd import SavedTensor, _make_saved_tensor
 
 from pliant.codegen.double_backward import FREED
+from pliant.codegen.heard import of_gradients
 from pliant.codegen.nodes import KEEP_GRAPH, Shared
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
 from pliant.graph.python_random import draws_from_numpy, draws_from_python
@@ -87,6 +88,7 @@ def run(apply: Callable, program: tuple, *slots: Any) -> Any:
     return Checkpointed.apply(program, *slots)
 
 
+@of_gradients
 class Checkpointed(torch.autograd.Function):
     """A region that keeps nothing but what it is given, by way of the checkpoint's hooks."""
 

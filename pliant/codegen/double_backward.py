@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from pliant.codegen.batched_gradients import each, is_legacy, is_wrapped, samples, told
+from pliant.codegen.heard import of_gradients
 from pliant.codegen.recipe_source import Repeated
 from pliant.graph import lstm, recurrent, recurrent_gradients
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled
@@ -286,6 +287,7 @@ def versions(slots: tuple) -> tuple[int, ...]:
     return tuple([x._version for x in slots if isinstance(x, torch.Tensor)])
 
 
+@of_gradients
 class Refuse(torch.autograd.Function):
     """Gradients that raise when they are differentiated with respect to anything that they depend on."""
 

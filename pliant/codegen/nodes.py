@@ -20,6 +20,7 @@ import torch
 
 from pliant.codegen.aten import Executable
 from pliant.codegen.double_backward import FREED, Twice, versions
+from pliant.codegen.heard import of_gradients
 from pliant.graph.originals import gradients
 from pliant.lower.histories import as_bits
 
@@ -81,7 +82,7 @@ def watching(watch: Sequence[int], plain: Callable, make: Callable[[], Callable]
 def apply_of(name: str, forward: Callable, backward: Callable) -> Callable:
     """`apply` of a differentiable node with these methods."""
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    node = type(f"Pliant_{name}_{next(_serial)}", (torch.autograd.Function,), methods)
+    node = of_gradients(type(f"Pliant_{name}_{next(_serial)}", (torch.autograd.Function,), methods))
     return super(torch.autograd.Function, node).apply  # type: ignore[misc]  # skips a check for functorch, which guards exclude
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from pliant.codegen.heard import of_gradients
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
 from pliant.symbolic import maths
 
@@ -113,6 +114,7 @@ class Printer:
         return made
 
 
+@of_gradients
 class Watched(torch.autograd.Function):
     """Gradients as they are, which notice if their own gradients are to be differentiated."""
 

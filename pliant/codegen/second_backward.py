@@ -9,6 +9,7 @@ from typing import Any
 from pliant import turns
 from pliant.codegen.aten import Executable
 from pliant.codegen.double_backward import Refuse
+from pliant.codegen.heard import of_gradients
 from pliant.codegen.nodes import Shared, kept
 from pliant.graph.originals import gradients, is_grad_enabled, torch
 
@@ -82,6 +83,7 @@ class Seconds:
         return part(ctx, backward, grads) if part is not None else None
 
 
+@of_gradients
 class Differentiable(torch.autograd.Function):
     """Gradients of a region, which are given a history."""
 
@@ -120,6 +122,7 @@ class Differentiable(torch.autograd.Function):
         return (None,) * (3 + n) + tuple(results) + (None,) * part.delayed
 
 
+@of_gradients
 class Before(torch.autograd.Function):
     """The tensor, and the history that it has now: what is written to it later has no part in that."""
 

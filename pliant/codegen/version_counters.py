@@ -6,7 +6,7 @@ from typing import Any
 
 from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.operators import Column, overloads
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -32,6 +32,14 @@ def counted(slots: list[TracedTensor]) -> list[TracedTensor]:
 
 def times_written(t: TracedTensor) -> int:
     return 0 if ORIGINAL.is_inference(t) else t._version
+
+
+def apart(x: torch.Tensor) -> torch.Tensor:
+    """An inference tensor as one that is none, laid out alike, in memory that nobody else has."""
+    y = torch.empty(0, dtype=x.dtype, device=x.device)
+    ORIGINAL.set_(y, ORIGINAL.untyped_storage(x).clone(), ORIGINAL.storage_offset(x), ORIGINAL.size(x), ORIGINAL.stride(x))
+    torch._C._autograd._unsafe_set_version_counter((y,), (0,))  # type: ignore[attr-defined]
+    return y
 
 
 def of_results(trace: Any, slots: list[TracedTensor], outputs: list[TracedTensor]) -> list[tuple[TracedTensor, int]]:

@@ -109,8 +109,9 @@ def lowered(w: Any, names: list[str]) -> tuple:
 
 
 def plain(x: torch.Tensor) -> torch.Tensor:
-    """The tensor without its class."""
-    return ORIGINAL.as_subclass(x, torch.Tensor)
+    """The tensor without its class, whose history it keeps also where the frame begins without gradients: it may turn them on."""
+    with gradients(True):
+        return ORIGINAL.as_subclass(x, torch.Tensor)
 
 
 MAKE: Any = torch.Tensor._make_wrapper_subclass

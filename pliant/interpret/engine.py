@@ -32,6 +32,7 @@ from pliant.graph.traced import (
     LEAF_VIEWS,
     NO_DERIVATIVE,
     NOT_TAKEN,
+    READ_BEFORE,
     READS,
     REBASED,
     SYMBOLIC_REFUSED,
@@ -234,6 +235,8 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
             tensor_inputs.check_rebased(trace, n)
         if UNCUT in vm.refused and any([t.requires_grad for op in trace.ops[n:] for t in written(op)]):
             raise Break("PL0011", UNCUT)
+        if READ_BEFORE in vm.refused:
+            tensor_inputs.check_read(trace, n)
         if not vm.refused.isdisjoint([f"{READS}{t.vid}" for op in trace.ops[n:] for t in op_inputs(op)]):
             raise Break("PL0011", READS + "the graph cannot be cut there")
     late_errors.check(trace, n, vm.frame)

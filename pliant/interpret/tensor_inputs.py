@@ -15,7 +15,7 @@ from pliant.graph.originals import ORIGINAL
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.trace import rebased
-from pliant.graph.traced import REBASED, Reconsider, TracedTensor
+from pliant.graph.traced import READ_BEFORE, REBASED, Reconsider, TracedTensor
 from pliant.guards import views
 from pliant.guards.guard import TensorSpec
 from pliant.guards.source import Source
@@ -97,6 +97,20 @@ def check_rebased(trace: Any, n: int) -> None:
         own.update([t.storage_id for t in op.outs if type(t) is TracedTensor and t.vid not in given and t.storage_id in given.values()])
     if any([t.requires_grad and t.storage_id in own for op in trace.ops[n:] for t in written(op)]):
         raise Break("PL0012", "a write with gradients to what was detached, to a view of a leaf, or to memory that inputs or views share")
+
+
+def check_read(trace: Any, n: int) -> None:
+    """Break the graph where the operations from number `n` on write to what one with gradients has read. Eager refuses that backward part,
+    if ever gradients arrive there: PyTorch sees it, too, where the write is outside of the region that has kept it."""
+    own = trace.ops
+    for i in range(n, len(own)):
+        memory = {t.storage_id for t in written(own[i])}
+        if memory and any([t.storage_id in memory for op in own[:i] if any_requires(op.outs) for t in op_inputs(op)]):
+            raise Break("PL0011", READ_BEFORE)
+
+
+def any_requires(outs: Any) -> bool:
+    return any([type(t) is TracedTensor and t.requires_grad for t in outs])
 
 
 def check_views(trace: Any, n: int) -> None:

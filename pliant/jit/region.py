@@ -22,7 +22,7 @@ from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError, RecompileError
 from pliant.graph.leaving import GRADIENTS, MARKS, SIDE_EXITS
 from pliant.graph.originals import is_grad_enabled, torch
-from pliant.graph.traced import CALLS_REFUSED, UNBACKED, NoBackward, Reconsider, Untraceable
+from pliant.graph.traced import CALLS_REFUSED, READ_BEFORE, UNBACKED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Site
 from pliant.guards.program import compiled
 from pliant.interpret import CaptureFailed, FirstCall, UserError, capture, collection_paused, interrupts, late_errors
@@ -235,7 +235,10 @@ class Region:
             if without_exits(record):
                 return RETRY
             if MODIFIED in str(e.error):  # eager says so when gradients arrive, and only of those that come by there
-                return self.fall_back(code, record, e.error)
+                if READ_BEFORE in record.refused or self.config.fullgraph:
+                    return self.fall_back(code, record, e.error)
+                record.refused.add(READ_BEFORE)
+                return RETRY
             return "eager", self.judge(code, record, e.error, True)
         except ConstraintViolation:
             raise  # a promise of the user's own: never hidden

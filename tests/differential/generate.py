@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import linecache
 import random
@@ -15,12 +16,23 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from tests.differential import grammar_guises, grammar_loops, grammar_memory, grammar_python, grammar_states, grammar_users, prelude
+from tests.differential import (
+    grammar_bundles,
+    grammar_guises,
+    grammar_loops,
+    grammar_memory,
+    grammar_outside,
+    grammar_python,
+    grammar_states,
+    grammar_users,
+    prelude,
+)
 from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.helpers import Call, Observed
 
-STATES = grammar_states.THEMES | grammar_memory.THEMES | grammar_guises.THEMES
+STATES = grammar_states.THEMES | grammar_memory.THEMES | grammar_guises.THEMES | grammar_outside.THEMES | grammar_bundles.THEMES
 DIFFERENTIATED = ("grad", "history", "training", "names", "guises", "transforms")
+AROUND = tuple(name for name, theme in STATES.items() if theme.use is not None)
 USERS = ("users", "training", "loops", "reports")
 LOOPS = {
     "loops": (grammar_loops.LOOP_EXPRESSIONS, grammar_loops.LOOP_STATEMENTS),
@@ -28,6 +40,7 @@ LOOPS = {
 }
 SIZE = 18  # statements in a program, at most
 HOLE = re.compile(r"<(?:(new|loc|fn):)?([A-Z]|ret|=\d)(?::(var|own))?>")
+ARGUMENTS = "x, y, n, flag, items, table, vec, k, thing"
 LEAVES = {
     "T": "x",
     "R": "x.sum(0)",
@@ -49,6 +62,7 @@ LEAVES = {
     "J": "k",
     "X": "thing",
     "G": "vec",
+    "H": "hs[0]",
 }
 INITIAL = {"x": "T", "y": "T", "n": "I", "flag": "B", "items": "L", "table": "D", "BOX": "O"}  # arguments of `fn`, and one global
 FOREIGN = {"vec": "V", "k": "J", "thing": "X", "UNIT": "I"}  # the others, for the theme that has NumPy's values and objects of all kinds
@@ -90,7 +104,7 @@ class Writer:
     def __init__(self, pick: Drawn | Diced, theme: str, size: int) -> None:
         self.pick = pick
         self.breaks = theme not in ("pure", "exits", "leaves")
-        self.statements = STATEMENTS["*"] + (STATEMENTS["inplace"] if theme not in DIFFERENTIATED else [])
+        self.statements = STATEMENTS["*"] + (STATEMENTS["inplace"] if theme not in (*DIFFERENTIATED, *AROUND) else [])
         if theme == "breaks":
             self.statements = self.statements + STATEMENTS["break"] * 3
         if theme == "foreign":
@@ -119,6 +133,7 @@ class Writer:
         if theme in STATES:
             own = STATES[theme].expressions
             self.expressions = {k: self.expressions.get(k, []) + own.get(k, []) * 3 for k in dict.fromkeys([*self.expressions, *own])}
+        self.use = STATES[theme].use if theme in STATES else None
         self.budget = size
         self.level = 0
         self.comprehensions = 0
@@ -231,8 +246,8 @@ class Writer:
         return lines
 
     def program(self) -> str:
-        lines = ["def fn(x, y, n, flag, items, table, vec, k, thing):"]
-        count = self.pick.number(1, 8)
+        lines = [f"def fn({ARGUMENTS}):"]
+        count = self.pick.number(1, 8 if self.use is None else 5)
         for _ in range(count):
             self.scopes.append([])
             added = self.statement("    ", loop=False)
@@ -242,7 +257,21 @@ class Writer:
         kinds = [v for v in self.scopes[0] if v.kind in "TRCAMIFBSLNDQOPVWJXG" and len(v.kind) == 1]
         result = ", ".join(dict.fromkeys(v.name for v in kinds[-12:]))
         lines.append(f"    return {result}, {HOLE.sub(lambda m: self.hole(m, 2, []), '<T>')}")
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines + self.around()) + "\n"
+
+    def around(self) -> list[str]:
+        """The function `use`, which nobody compiles, if there is one: `fn` among what else a program does."""
+        if self.use is None:
+            return []
+        entrances, calls, after, self.expressions = self.use
+        self.scopes, self.budget = [[Variable("n", "I", 0)]], SIZE
+        lines = ["", f"def use(fn, {ARGUMENTS}):"]
+        given, found = [f"args = {ARGUMENTS}"], ["hs = heads(args, r)"]
+        for rows, low, high in ((entrances, 1, 3), (given, 1, 1), (calls, 1, 1), (found, 1, 1), (after, 2, 6)):
+            self.statements = rows
+            for _ in range(self.pick.number(low, high)):
+                lines += self.statement("    ", loop=False)
+        return [*lines, "    return r"]
 
 
 @dataclasses.dataclass
@@ -301,6 +330,10 @@ class Program:
             return [space[k] for k in names if k in space] + [space["Box"].made]
 
         return space["fn"], Observed(seen, space)
+
+    def drive(self, fn: Any, world: Observed) -> Any:
+        """What calls `fn`: itself, or the function around it."""
+        return functools.partial(world.space["use"], fn) if "use" in world.space else fn
 
     def arguments(self) -> list[Call]:
         own = STATES[self.state].arguments if self.state is not None else None

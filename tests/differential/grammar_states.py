@@ -16,13 +16,17 @@ from tests.differential.grammar import blocks, rows
 
 @dataclasses.dataclass(frozen=True)
 class Theme:
-    """The source of its world, the globals of that which are compared, rows for the grammar, and its own arguments if it has some."""
+    """The source of its world, the globals of that which are compared, rows for the grammar, and its own arguments if it has some.
+
+    `use`: there is a function of this name around the compiled one: what it does to the arguments, how it calls, what it does behind, and
+    expressions for all that (`grammar_outside.py`)."""
 
     prelude: str
     names: tuple[str, ...]
     expressions: dict[str, list[str]]
     statements: list[str]
     arguments: Callable[[Any], Any] | None = None
+    use: tuple[list[str], list[str], list[str], dict[str, list[str]]] | None = None
 
 
 CACHES = Theme(

@@ -20,7 +20,7 @@ THEMES = {"pure": 30, "mixed": 20, "breaks": 10, "grad": 8}  # a program with ma
 
 def run(program: Program) -> None:
     note(repr(program))
-    check_world(program.world, *program.arguments(), before=program.before, grad=program.grad, between=program.between)
+    check_world(program.world, *program.arguments(), before=program.before, grad=program.grad, between=program.between, drive=program.drive)
 
 
 @pytest.mark.parametrize("theme", THEMES)

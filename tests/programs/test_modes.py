@@ -353,3 +353,44 @@ def test_what_a_mode_says_in_the_place_of_a_function_written_in_python():
             got = target(x)
         assert torch.allclose(got, x.sin() * 3 + 1)
     assert torch.allclose(target(x), x.sin().relu() + 1)
+
+
+def keeps_an_inference_tensor(x, y, w):
+    return x * w + y, torch.where(y > 0, x * w, x / w).sin() * (y > 1)
+
+
+def a_write_beside_an_inference_tensor(x, y, w):
+    a = (x * w).add_(y)
+    pliant.graph_break()
+    return a * w, y.clone().mul_(2) * w.exp().detach()
+
+
+@pytest.mark.parametrize("fn", [keeps_an_inference_tensor, a_write_beside_an_inference_tensor])
+def test_inference_tensors_beside_gradients(fn) -> None:
+    """Eager keeps none of them for its backward part; what a region keeps lies apart, for nobody counts writes to them."""
+    f = compiled(fn)
+    for rows in (2, 3, 4):
+        got = []
+        for g in (fn, f):
+            with torch.inference_mode():
+                y = torch.full((2, rows), 2.0).t()
+            x, w = torch.ones(rows, 2, requires_grad=True), torch.tensor(0.5, requires_grad=True)
+            a, b = g(x, y, w)
+            with torch.inference_mode():
+                y.mul_(-1)
+            first = torch.autograd.grad((a + b).sum(), w, create_graph=True)[0]
+            got.append([a, b, first, *torch.autograd.grad(first, x)])
+            assert g is fn or "region" in type(a.grad_fn).__name__  # it is not eager that ran
+        for p, q in zip(*got, strict=True):
+            torch.testing.assert_close(p, q)
+
+
+def test_inference_tensors_that_eager_refuses_to_keep() -> None:
+    def fn(x, y):
+        return x * y
+
+    with torch.inference_mode():
+        y = torch.ones(3)
+    for g in (fn, compiled(fn)):
+        with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+            g(torch.ones(3, requires_grad=True), y)

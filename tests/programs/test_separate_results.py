@@ -127,3 +127,77 @@ def test_what_leads_to_a_leaf_of_the_program_alone_is_not_gone_through(own):
         out.sum().backward()
         answers.append([*found, x.grad])
     torch.testing.assert_close(*answers)
+
+
+def use_then_write(x, w):
+    h = x.detach().clone()
+    y, z = h * w, w.sin()
+    h.add_(1)
+    return y, z, h
+
+
+def a_buffer_in_a_loop(x, w):
+    for i in range(3):
+        y = x * w
+        with torch.no_grad():
+            x.add_(i)
+    return y, w.cos(), x
+
+
+def a_view_of_a_buffer(x, w):
+    row = x[:1]
+    y, z = row * w, w.exp()
+    x.mul_(2)
+    return y, z, row
+
+
+@pytest.mark.parametrize("fn", [use_then_write, a_buffer_in_a_loop, a_view_of_a_buffer])
+def test_writes_to_what_gradients_were_to_be_made_of(fn: Callable) -> None:
+    """The graph ends in front of the write. Eager refuses these gradients alone, if ever somebody asks for them."""
+    compiled = pliant.compile(fn, strict=True)
+    for rows in (3, 4, 5):
+        got = []
+        for f in (fn, compiled):
+            w = torch.tensor(2.0, requires_grad=True)
+            y, z, h = f(torch.ones(rows, 2), w)
+            (g,) = torch.autograd.grad(z, w)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                y.sum().backward()
+            got.append((y.detach(), g, h))
+        assert all(torch.allclose(a, b) for a, b in zip(*got, strict=True))
+    assert pliant.stats()["fallbacks"] == 0 and pliant.stats()["graph_breaks"] > 0
+
+
+def test_a_gradient_that_does_not_fit_is_refused_where_it_is_asked_for() -> None:
+    def fn(x, i):
+        return torch.zeros_like(x).scatter(0, i, x) ** 2, x.sin()
+
+    compiled = pliant.compile(fn, strict=True)
+    for rows in (2, 3, 4):
+        x = torch.ones(rows, 4, requires_grad=True)
+        for f in (fn, compiled):
+            a, b = f(x, torch.zeros(1, 4, dtype=torch.long))
+            assert torch.allclose(torch.autograd.grad(b.sum(), x)[0], x.cos())
+            with pytest.raises(RuntimeError, match="ScatterBackward0 returned an invalid gradient"):
+                torch.autograd.grad(a.sum(), x)
+
+
+def test_hooks_hear_of_gradients_alone() -> None:
+    """Results that share a node: the engine calls the hooks on all of them, where eager calls those on its way."""
+    seen = []
+    for f in (three, pliant.compile(three, strict=True)):
+        heard: list = []
+        x, y, z = [torch.full((2, 2), 0.5, requires_grad=True) for _ in range(3)]
+        a, b, c, *_ = f(x.exp(), y.exp(), z)
+        doubled = a.register_hook(lambda g: g * 2)
+        for name, t in (("a", a), ("b", b), ("c", c)):
+            t.register_hook(lambda g, name=name, heard=heard: heard.append((name, round(g.sum().item(), 4))))
+        a.retain_grad()
+        (gradient,) = torch.autograd.grad((b * c.view(-1)).sum(), x, retain_graph=True, create_graph=True)
+        gradient.sum().backward(retain_graph=True)
+        doubled.remove()
+        (a.sum() + c.sum()).backward()
+        seen.append((heard, len(a._backward_hooks), a.grad, x.grad, z.grad))
+    assert seen[0][:2] == seen[1][:2]
+    for p, q in zip(seen[0][2:], seen[1][2:], strict=True):
+        torch.testing.assert_close(p, q)

@@ -773,3 +773,35 @@ def test_classes_that_are_no_relatives(fn):
             except TypeError as e:
                 said.append(str(e))
         assert said[0] == said[1], kinds
+
+
+class Nameless(torch.Tensor):
+    pass
+
+
+def broken_without_gradients(x, y):
+    with torch.no_grad():
+        y = y + 1
+        pliant.graph_break()
+    return y * x, x.sin(), x
+
+
+def turned_on(x, y):
+    with torch.enable_grad():
+        return y * x, x.sin(), x
+
+
+@pytest.mark.parametrize("fn", [broken_without_gradients, turned_on])
+@pytest.mark.parametrize("make", [lambda x: x, lambda x: x * 1, lambda x: torch.cat([x, x]).chunk(2)[1]])
+def test_frames_that_begin_without_gradients_keep_the_history_of_subclasses(fn, make) -> None:
+    f = compiled(fn)
+    for rows in (2, 3, 4):
+        got = []
+        for g in (fn, f):
+            x = make(torch.full((rows, 2), 0.5).as_subclass(Nameless).requires_grad_())
+            with torch.set_grad_enabled(fn is not turned_on):
+                a, b, _ = g(x, torch.ones(rows, 2))
+            got.append([a, b, *torch.autograd.grad(a.sum(), x, retain_graph=True), *torch.autograd.grad(b.sum(), x)])
+        for p, q in zip(*got, strict=True):
+            assert type(p) is type(q)
+            torch.testing.assert_close(p, q)

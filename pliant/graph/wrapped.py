@@ -110,7 +110,9 @@ def lowered(w: Any, names: list[str]) -> tuple:
 
 def plain(x: torch.Tensor) -> torch.Tensor:
     """The tensor without its class, whose history it keeps also where the frame begins without gradients: it may turn them on."""
-    with gradients(True):
+    if torch.is_grad_enabled():
+        return ORIGINAL.as_subclass(x, torch.Tensor)
+    with torch._C.DisableTorchFunction(), gradients(True):  # modes hear of the switch
         return ORIGINAL.as_subclass(x, torch.Tensor)
 
 

@@ -36,7 +36,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.leaving import GRADIENTS, LEAVE, MARK, Elsewhere, Left
 from pliant.graph.originals import make_leaf
 from pliant.graph.traced import TRANSFORMS, Reconsider, TracedTensor, leaves
-from pliant.interpret import runtime
+from pliant.interpret import interrupts, runtime
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.code_shapes import of_while
 from pliant.interpret.decode import decode
@@ -111,7 +111,7 @@ class Failing:
         self.lenient = lenient  # CPython need not raise, too: the graph may have gone along the wrong side of a branch
 
     def __call__(self, e: BaseException) -> tuple[int, tuple] | None:
-        return failed(e, self.again)
+        return None if interrupts.is_one(e) else failed(e, self.again)
 
     def again(self, e: BaseException, handled: bool) -> None:
         leave = self.method()

@@ -240,3 +240,53 @@ def test_an_interrupt_from_outside_ends_the_capture(kind):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert torch.equal(c(torch.ones(2)), torch.full((2,), 4501.0))
+
+
+def graph_alone(x):
+    for _ in range(10):
+        x = (x @ x).tanh()
+    return x
+
+
+def with_breaks(x):
+    for _ in range(4):
+        x = (x @ x).tanh()
+        pliant.graph_break()
+    return x
+
+
+def looping(x):
+    n = 0
+    while x.abs().max() < 99 and n < 10:
+        x = (x @ x).tanh()
+        n += 1
+    return x
+
+
+@own_backend
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("run", [graph_alone, with_breaks, looping])
+def test_an_interrupt_while_a_graph_runs(run, grad):
+    """A graph that raises is run anew by CPython, which tells what eager raises. Not so here: nothing would raise, and the time limit be lost."""
+
+    def strike(*_):
+        raise TimeLimit
+
+    c = compiled(run)
+    x = torch.full((100, 100), 0.01, requires_grad=grad)
+    for _ in range(4):
+        c(x)
+    start = pliant.stats()["fallbacks"]
+    before = signal.signal(signal.SIGALRM, strike)
+    try:
+        for k in range(8):
+            signal.setitimer(signal.ITIMER_REAL, 0.002 + k * 0.001)
+            with pytest.raises(TimeLimit):
+                while True:
+                    y = c(x)
+                    if grad:
+                        y.sum().backward()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert pliant.stats()["fallbacks"] == start

@@ -69,6 +69,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     hooks,
     imports,
     instances,
+    interrupts,
     jagged,
     late_errors,
     library,
@@ -224,6 +225,8 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
             casts.refuse(trace.ops, n)
             rec.out, rec.vids = out, (first_vid, trace.next_vid)
     except Exception as e:
+        if interrupts.is_one(e):
+            raise
         out = rec.out = run_otherwise(rec, n, guesses, e)
     if vm.refused:
         check_operators(trace.ops[n:])

@@ -267,7 +267,7 @@ def looping(x):
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("run", [graph_alone, with_breaks, looping])
 def test_an_interrupt_while_a_graph_runs(run, grad):
-    """A graph that raises is run anew by CPython, which tells what eager raises. Not so here: nothing would raise, and the time limit be lost."""
+    """A graph that raises is run anew by CPython, which tells what eager raises. Not so here, where nothing would raise."""
 
     def strike(*_):
         raise TimeLimit

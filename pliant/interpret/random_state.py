@@ -44,6 +44,8 @@ LEAST, MOST = -(2**63), 2**63 - 1
 def allowed() -> None:
     if globalstate.heard():
         raise Break("PL0024", "a generator's state, while a mode is told of functions", clean=True)
+    if vm.rehearsing:
+        raise Break("PL0024", "a generator's state, in what autograd will call")
     if SEEDS_OF_OTHERS in vm.refused or vm.asking or vm.world.levels.entered:
         raise Break("PL0024", "a generator's state, in a transform or loop, or for a backend that is not pliant's own", clean=True)
 

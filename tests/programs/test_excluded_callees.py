@@ -1,6 +1,7 @@
-"""Functions that are not captured, called by C code, by PyTorch and by Python of all kinds: each call is made, once, in its place.
+"""Functions called by C code, by PyTorch and by Python of all kinds: each call is made, once, in its place.
 
-A capture may not run them: `disable` and its like, methods so decorated, compiled functions, functions that ask for a break.
+Most of them are not captured, and a capture may not run them: `disable` and its like, methods so decorated, compiled functions, functions
+that ask for a break. Some branch on data, end iterators or draw random numbers.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import functools
 import heapq
 import itertools
 import json
+import random
 import re
 import threading
 from collections.abc import Callable
@@ -41,6 +43,26 @@ def breaking(v: Any = None, *more: Any, **kw: Any) -> Any:
     pliant.graph_break()
     LOG.append("after")
     return v * 2 if isinstance(v, torch.Tensor) else 2 if v is None else v
+
+
+def branching(v: Any = None, *more: Any, **kw: Any) -> Any:
+    if isinstance(v, torch.Tensor) and v.sum() > 0:
+        LOG.append("positive")
+        return v * 3
+    LOG.append("else")
+    return v * 2 if isinstance(v, torch.Tensor) else 2 if v is None else v
+
+
+def stopping(v: Any = None, *more: Any, **kw: Any) -> Any:
+    LOG.append("called")
+    if len(LOG) > 1:
+        raise StopIteration("stopped")
+    return v * 2 if isinstance(v, torch.Tensor) else 2 if v is None else v
+
+
+def drawing(v: Any = None, *more: Any, **kw: Any) -> Any:
+    LOG.append(f"{random.random()}")
+    return v * random.random() if isinstance(v, torch.Tensor) else 2 if v is None else v
 
 
 class Holder:
@@ -76,6 +98,9 @@ KINDS: dict[str, Callable] = {
     "partial": functools.partial(pliant.disable(doubled)),
     "object": Holder(pliant.disable(doubled)),
     "hashed": Hashed(doubled),
+    "branching": branching,
+    "stopping": stopping,
+    "drawing": drawing,
 }
 
 

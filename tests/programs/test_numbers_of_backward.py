@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
@@ -132,3 +134,46 @@ def test_numbers_found_in_a_rehearsal_are_forgotten(last, backend):
             torch.testing.assert_close(got, want)
             if grad:
                 torch.testing.assert_close(torch.autograd.grad(got[1], x), torch.autograd.grad(want[1], x))
+
+
+class Drawn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        return a * random.random()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * random.uniform(1, 2)
+
+
+def by_function(x):
+    return Drawn.apply(x) * random.random()
+
+
+def by_hook(x):
+    h = x * 2
+    h.register_hook(lambda g: g * random.random())
+    return h.sum() * random.random()
+
+
+def by_hook_inside(x):
+    w = x.detach().clone().requires_grad_()
+    h = w * 2
+    h.register_hook(lambda g: g * random.gauss(0, 1))
+    h.sum().backward()
+    return x * random.random(), w.grad
+
+
+@pytest.mark.parametrize("fn", [by_function, by_hook, by_hook_inside])
+def test_numbers_drawn_by_python_in_a_backward_part(fn):
+    """They are drawn when the gradients are worked out, each time; a capture has drawn them once, for good."""
+    run, told = pliant.compile(fn, strict=True), []
+    for f in (fn, run):
+        random.seed(0)
+        for n in (3, 3, 4, 5, 3):
+            x = torch.ones(n, requires_grad=True)
+            out = f(x)
+            y, *rest = out if isinstance(out, tuple) else (out,)
+            y.sum().backward()
+            told.append([y.tolist(), x.grad.tolist(), *[r.tolist() for r in rest], random.random()])
+    torch.testing.assert_close(told[:5], told[5:])

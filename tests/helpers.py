@@ -270,7 +270,7 @@ class Comparer:
             if isinstance(want, BaseException):
                 a, b = without_advice(a), without_advice(b)
             if isinstance(want, torch.Tensor):  # what AOTAutograd leaves
-                b = {k: v for k, v in b.items() if not k.startswith("_dynamo")}
+                a, b = [{k: v for k, v in d.items() if not k.startswith("_dynamo")} for d in (a, b)]
             self.expect(list(a) == list(b), path, "attributes", list(a), list(b))
             for k in a:
                 if k.endswith("hooks") or k.startswith("_forward_hooks"):  # their keys are numbers that count up in the process
@@ -420,7 +420,7 @@ def global_state() -> dict[str, Any]:
         "layers": torch._C._functorch.peek_interpreter_stack() is None,
         "NumPy's errors": np.geterr(),
         "decimals": str(decimal.getcontext()),
-        "environment": dict(os.environ),
+        "environment": {k: v for k, v in os.environ.items() if not k.startswith(("TORCHINDUCTOR", "_TORCH", "TRITON", "PYTEST"))},
         "interpreter": (sys.getrecursionlimit(), gc.isenabled(), sys.exc_info()),
         "function modes": torch._C._len_torch_function_stack(),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),

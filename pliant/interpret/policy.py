@@ -474,6 +474,11 @@ def module_of_file(path: str) -> str | None:
 
 
 DISABLES = (_PLIANT + "jit/decorators.py", _TORCH + "_dynamo/", _TORCH + "fx/proxy.py")
+ASKED_BY_C = frozenset(
+    "__str__ __repr__ __format__ __bytes__ __len__ __length_hint__ __iter__ __next__ __reversed__ __contains__ __getitem__ __setitem__ "
+    "__delitem__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __bool__ __int__ __float__ __index__ __complex__ __getattr__ "
+    "__getattribute__ __setattr__ __delattr__ __dir__ __add__ __radd__ __iadd__ __sub__ __rsub__ __mul__ __rmul__ __or__ __and__".split()
+)
 SPELLINGS = ("interpret/in_python.py", "interpret/in_torch.py")
 """Code of pliant's that is interpreted in the place of other code."""
 
@@ -495,8 +500,10 @@ def runs_natively(code: types.CodeType) -> bool:
 
 def may_be_excluded(code: types.CodeType) -> bool:
     """Whether functions of this code of ours, or of PyTorch's, may be none to run in a capture: `disable` returns wrappers of one code for
-    what the user excluded, and proxies of `torch.fx` write down what they are told."""
-    return code.co_filename.startswith(DISABLES)
+    what the user excluded, proxies of `torch.fx` write down what they are told, and special methods of PyTorch's classes (`str(graph)`)
+    read what nobody has guarded."""
+    path = code.co_filename
+    return path.startswith(DISABLES) or code.co_name in ASKED_BY_C and path.startswith(_TORCH)
 
 
 @functools.cache

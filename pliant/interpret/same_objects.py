@@ -19,6 +19,8 @@ from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import ROWS
 
 FunctionType = types.FunctionType
+DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType, types.WrapperDescriptorType)
+"""Of classes of C (`Tensor.grad.__get__`): there is one of each."""
 METHODS = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
 
 
@@ -117,6 +119,8 @@ def outside_method(m: Any) -> Any:
         if type(real) is types.MethodType:
             world.guard(source.attr("__func__"), "ID_MATCH", real.__func__)
         return real
+    if type(m.__self__) in DESCRIPTORS:
+        return m
     if id(m.__self__) in world.by_copy or type(m.__self__) in ROWS:
         raise Break("PL0007", f"a method of a {type(m.__self__).__name__} as the key of a dict", clean=True)
     world.pin(m.__self__)

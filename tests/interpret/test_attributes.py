@@ -99,7 +99,7 @@ def test_frozen_objects_of_the_user_stay_frozen_and_are_not_counted_each_time(mo
 
 def test_frozen_objects_are_not_counted_at_every_capture(monkeypatch) -> None:
     count, asked = gc.get_freeze_count, []
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: asked.append(1) or count())
+    monkeypatch.setattr(engine.gc, "get_freeze_count", lambda: asked.append(1) or count())
     monkeypatch.setattr(engine, "unasked", [0])
     gc.freeze()
     try:

@@ -27,7 +27,7 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
-from tests.helpers import check, check_world, pliant
+from tests.helpers import check, check_world, compiled, pliant
 from tests.programs.registry import t
 
 LOG: list[str] = []
@@ -299,3 +299,26 @@ def test_proxies_write_down_what_they_are_told():
         return fx.GraphModule({}, graph)(*[x] * n), str(graph), len(graph.nodes)
 
     check(f, (t(3), 2), (t(4), 2), (t(4), 3))
+
+
+def graph_of(n: int) -> fx.Graph:
+    graph = fx.Graph()
+    given = [graph.placeholder(f"x{i}", torch.Tensor) for i in range(n)]
+    graph.output(given[-1])
+    return graph
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, graph: (x + 1, str(graph)), lambda x, graph: (x + 1, f"{graph}", len(graph.nodes)), lambda x, graph: (x + 1, str([graph])[:9]),
+    lambda x, graph: (x + 1, [n.name for n in graph.nodes]), lambda x, graph: (x + 1, list(map(repr, graph.nodes))),
+    lambda x, graph: (x + 1, len({n: 1 for n in graph.nodes}), next(reversed(graph.nodes)).op),
+])  # fmt: skip
+def test_special_methods_of_torchs_classes_called_by_c(fn):
+    """`str(graph)` runs Python code of PyTorch that reads the whole graph: it breaks the graph, or the text of the first one stays."""
+    run = compiled(fn)
+    for n in (2, 3, 2, 5):
+        graph = graph_of(n)
+        assert str(run(t(3), graph)[1:]) == str(fn(t(3), graph)[1:])
+    with graph.inserting_after():
+        graph.placeholder("more")
+    assert str(run(t(3), graph)[1:]) == str(fn(t(3), graph)[1:])

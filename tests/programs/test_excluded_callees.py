@@ -309,7 +309,8 @@ def graph_of(n: int) -> fx.Graph:
 
 
 @pytest.mark.parametrize("fn", [
-    lambda x, graph: (x + 1, str(graph)), lambda x, graph: (x + 1, f"{graph}", len(graph.nodes)), lambda x, graph: (x + 1, str([graph])[:9]),
+    lambda x, graph: (x + 1, str(graph)), lambda x, graph: (x + 1, f"{graph}", len(graph.nodes)),
+    lambda x, graph: (x + 1, str([graph])[:9]),
     lambda x, graph: (x + 1, [n.name for n in graph.nodes]), lambda x, graph: (x + 1, list(map(repr, graph.nodes))),
     lambda x, graph: (x + 1, len({n: 1 for n in graph.nodes}), next(reversed(graph.nodes)).op),
 ])  # fmt: skip

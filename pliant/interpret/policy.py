@@ -498,12 +498,15 @@ def runs_natively(code: types.CodeType) -> bool:
     return rule.kind in ("native_python", "graph")
 
 
+@functools.cache
 def may_be_excluded(code: types.CodeType) -> bool:
     """Whether functions of this code of ours, or of PyTorch's, may be none to run in a capture: `disable` returns wrappers of one code for
     what the user excluded, proxies of `torch.fx` write down what they are told, and special methods of PyTorch's classes (`str(graph)`)
     read what nobody has guarded."""
     path = code.co_filename
-    return path.startswith(DISABLES) or code.co_name in ASKED_BY_C and path.startswith(_TORCH)
+    if path.startswith(DISABLES):
+        return True
+    return code.co_name in ASKED_BY_C and path.startswith(_TORCH) and python_modules.module_policy(module_of_file(path)).kind == "skip"
 
 
 @functools.cache

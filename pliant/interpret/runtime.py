@@ -22,15 +22,18 @@ def call_if(taken: bool, fn: Any, args: tuple, kwargs: dict) -> None:
 
 def warn_at(fn: types.FunctionType, line: int, message: Any, category: Any) -> None:
     """`warnings.warn` from a line of a function of the program's."""
-    registry = fn.__globals__.setdefault("__warningregistry__", {})
-    module = fn.__globals__.get("__name__", "<string>")
-    warnings.warn_explicit(message, category or UserWarning, fn.__code__.co_filename, line, module, registry)
+    warned(fn.__globals__, fn.__code__.co_filename, line, message, category)
 
 
 def warn_in(module: str, filename: str, line: int, message: Any, category: Any) -> None:
     """`warnings.warn` from a line of a module of PyTorch's."""
-    registry = vars(sys.modules[module]).setdefault("__warningregistry__", {})
-    warnings.warn_explicit(message, category or UserWarning, filename, line, module, registry)
+    warned(vars(sys.modules[module]), filename, line, message, category)
+
+
+def warned(space: dict, filename: str, line: int, message: Any, category: Any) -> None:
+    """A warning about a line of code that has these globals: they hold what was shown once."""
+    registry = space.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category or UserWarning, filename, line, space.get("__name__", "<string>"), registry)
 
 
 def call_ex(fn: Any, args: Any, kwargs: Any) -> Any:

@@ -78,8 +78,6 @@ def changed(g: TracedGenerator) -> None:
     """It is about to be in another state."""
     writes()
     allowed()
-    if vm.rehearsing:
-        raise refused("the backward part draws from a generator of the program's")
     vm.world.unusual()
     if g.source is not None and not g.drawn:
         g.state = graph_call(torch.clone, (g.state,), {})

@@ -17,7 +17,7 @@ from pliant.bytecode.assemble import intrinsic
 from pliant.bytecode.kinds import Kind
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.graph.originals import operator
-from pliant.interpret import runtime
+from pliant.interpret import loggers, output, runtime
 from pliant.interpret.capture import AND_NULL, NULL
 from pliant.interpret.generators import METHODS, Generator
 from pliant.interpret.opcodes import super_operands
@@ -58,7 +58,10 @@ def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
         return ("call", runtime.call_method, (args[0], fn.__name__, *args[1:]), kw)
     if type(fn) is types.MethodType and type(fn.__self__) is Generator:
         return ("call", runtime.call_method, (fn.__self__, fn.__name__, *args), kw)
-    if fn is builtins.globals:
+    told = output.real_call(f, args, kw) if fn is output.WARN else loggers.real_call(f, fn, args, kw)
+    if told is not None:
+        return told
+    if fn is builtins.globals and not args and not kw:
         return ("call", runtime.globals_of, (f.func,), {})
     if fn is builtins.eval or fn is builtins.exec:
         args, kw = names_by_position(args, kw)

@@ -5,9 +5,11 @@ A replacement (a lookaside) is only asked for calls that fit; any other is made 
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import types
+import warnings
 from typing import Any
 
 ANY = 1 << 30
@@ -23,6 +25,8 @@ KNOWN: dict[Any, Takes] = {
     vars: (0, 1, NO_NAMES),
     super: (0, 2, NO_NAMES),
     type: (1, 3, None),
+    warnings._filters_mutated: (0, 0, NO_NAMES),  # type: ignore[attr-defined]
+    builtins.__build_class__: (2, ANY, None),
     range: (1, 3, NO_NAMES),
     dict: (0, 1, None),
     set: (0, 1, NO_NAMES),
@@ -65,10 +69,14 @@ def fits(fn: Any, args: tuple, kwargs: dict) -> bool:
 
 def binds(code: types.CodeType, fn: Any, args: tuple, kwargs: dict) -> bool:
     """Whether a Python function can be called so; nothing is read but its signature."""
-    if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
-        return True
     n, total, given = len(args), code.co_argcount + code.co_kwonlyargcount, code.co_varnames
-    if n > code.co_argcount or not kwargs.keys() <= set(given[max(n, code.co_posonlyargcount) : total]):
+    if n > code.co_argcount and not code.co_flags & inspect.CO_VARARGS:
         return False
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        if not kwargs.keys().isdisjoint(given[code.co_posonlyargcount : min(n, code.co_argcount)]):
+            return False
+    elif not kwargs.keys() <= set(given[max(min(n, code.co_argcount), code.co_posonlyargcount) : total]):
+        return False
+    kwargs = {k: v for k, v in kwargs.items() if k not in given[: code.co_posonlyargcount]}
     without = {*given[n : code.co_argcount - len(fn.__defaults__ or ())], *given[code.co_argcount : total]}
     return without <= kwargs.keys() | (fn.__kwdefaults__ or {}).keys()

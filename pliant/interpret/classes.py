@@ -168,7 +168,7 @@ def interpreted(cls: type) -> bool:
 def make_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
     """`meta(name, bases, ns, **kw)`."""
     if meta in METACLASSES:
-        return new_class(meta, name, bases, ns, kw)
+        return new_class(meta, name, bases, in_module(ns, "abc") if meta is abc.ABCMeta else ns, kw)
     maker = MAKERS.get(meta)
     if maker is not None:
         return maker(meta, name, bases, ns, kw)
@@ -200,7 +200,7 @@ def new_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
     """`type.__new__`: the class without its hooks, then its hooks."""
     world = vm.world
     shadows.read_all(world, ns)
-    content = dict(ns)
+    content = dict(in_module(ns, vm.frame.globals.get("__name__")))
     for key, v in content.items():
         if type(v) is Opaque:
             raise Break("PL0017", f"{v.source.name} becomes the attribute {key!r} of a class, which may bind it", clean=True)
@@ -254,7 +254,24 @@ def l_type_new(args: tuple, kw: dict) -> Any:
     return new_class(meta, name, bases or (object,), ns, kw)
 
 
-lookaside(type.__new__, abc.ABCMeta.__new__)(l_type_new)
+lookaside(type.__new__)(l_type_new)
+
+
+@lookaside(abc.ABCMeta.__new__)
+def l_abc_new(args: tuple, kw: dict) -> Any:
+    """Its frame is one of the module `abc`."""
+    meta, *rest = args
+    if len(rest) == 3 and type(rest[2]) is dict:
+        rest[2] = in_module(rest[2], "abc")
+    return l_type_new((meta, *rest), kw)
+
+
+def in_module(ns: Any, module: str | None) -> Any:
+    """The namespace of a class that is made in a frame of this module: it names it, in a copy, unless the program does."""
+    if module is None or type(ns) is not dict or "__module__" in ns:
+        return ns
+    shadows.read_all(vm.world, ns)
+    return {**ns, "__module__": module}
 
 
 @lookaside(type)
@@ -268,9 +285,6 @@ def l_type(args: tuple, kw: dict) -> Any:
     name, bases, ns = args
     if not (isinstance(name, str) and isinstance(bases, tuple) and isinstance(ns, dict)):
         return native(type, args, kw)  # which says what is wrong
-    if "__module__" not in ns and "__name__" in vm.frame.globals:  # as CPython does, from the calling frame, in a copy
-        shadows.read_all(vm.world, ns)
-        ns = {**ns, "__module__": vm.frame.globals["__name__"]}
     return call_metaclass(type, (name, bases or (object,), ns), kw)
 
 

@@ -185,6 +185,8 @@ def l_deepcopy(args: tuple, kw: dict) -> Any:
     hold(DEEPCOPY, "deepcopy")
     if id(memo) in vm.world.by_copy:  # it holds what the library noted there
         raise Break("PL0012", "copy.deepcopy with a memo from outside", clean=True)
+    if type(memo) not in (dict, type(None)):
+        raise Break("PL0012", "copy.deepcopy with a memo that is no dict", clean=True)
     return deep(o, {} if memo is None else memo)
 
 

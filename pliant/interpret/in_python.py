@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +41,48 @@ def is_enabled_for(self: Any, level: Any) -> bool:
     if self.disabled or self.manager.disable >= level:
         return False
     return level >= self.getEffectiveLevel()
+
+
+def only_written(self: Any) -> bool:
+    """Whether what this logger is told is written to streams of the library's, and nothing of the program's hears of it."""
+    cls = type(self)
+    for name in METHODS_OF_LOGGERS:
+        if getattr(cls, name) is not getattr(logging.Logger, name):
+            return False
+    if logging._logRecordFactory is not logging.LogRecord or self.filters:
+        return False
+    found = False
+    while self:
+        for handler in self.handlers:
+            found = True
+            if not written(handler):
+                return False
+        if not self.propagate:
+            break
+        self = self.parent
+    return found or logging.lastResort is None or written(logging.lastResort)
+
+
+def written(handler: Any) -> bool:
+    """Whether a handler of the library writes to a stream of the library's, in the library's format."""
+    cls = type(handler)
+    if cls.__module__ not in ("logging", "logging.handlers") or cls.__name__ not in HANDLERS or handler.filters:
+        return False
+    if handler.formatter is not None and type(handler.formatter) is not logging.Formatter:
+        return False
+    return cls is logging.NullHandler or only_writes(handler.stream)
+
+
+METHODS_OF_LOGGERS = ("_log", "findCaller", "makeRecord", "handle", "filter", "callHandlers", "isEnabledFor", "getEffectiveLevel")
+HANDLERS = ("StreamHandler", "_StderrHandler", "FileHandler", "NullHandler", "RotatingFileHandler", "TimedRotatingFileHandler",
+    "WatchedFileHandler")  # fmt: skip
+WRITES = (io.TextIOWrapper.write, io.StringIO.write)
+
+
+def only_writes(stream: Any) -> bool:
+    """Whether writing text to a stream runs no code of the program's: it is C's own, or what notebooks have."""
+    write = getattr(type(stream), "write", None)
+    return stream is None or write in WRITES or getattr(write, "__module__", None) == "ipykernel.iostream"
 
 
 def dispatched_method(self: Any, obj: Any, cls: Any = None) -> Any:

@@ -141,15 +141,18 @@ def l_exception(args: tuple, kw: dict) -> Any:
 def by_class(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
     """`dispatch(cls)` of a `functools.singledispatch` function: decided by what is registered; its cache only saves time."""
     world = vm.world
+    cls = args[0] if len(args) == 1 and not kw else kw.get("cls") if not args and len(kw) == 1 else None
+    if not isinstance(cls, type):
+        raise Break("PL0004", "functools.singledispatch asked about what is no class", clean=True)
     registry = in_closure(fn, "registry")
-    if id(fn) in world.own_functions or id(args[0]) in world.own_functions:
+    if id(fn) in world.own_functions or id(cls) in world.own_functions:
         raise Break("PL0004", "functools.singledispatch over what the program makes", clean=True)
     shadows.read_all(world, registry)
-    guard_order(args[0])
-    for cls in registry:
-        if isinstance(cls, abc.ABCMeta):
-            process_state.is_subclass(args[0], cls)
-    return fn(*args, **kw)
+    guard_order(cls)
+    for base in registry:
+        if isinstance(base, abc.ABCMeta):
+            process_state.is_subclass(cls, base)
+    return fn(cls)
 
 
 BY_CODE[id(functools.singledispatch(lambda: None).dispatch.__code__)] = by_class  # type: ignore[misc]

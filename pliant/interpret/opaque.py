@@ -32,3 +32,4 @@ for _name in (
     "index hash str format len iter next getitem setitem delitem contains call and or xor invert lshift rshift round matmul"
 ).split():
     setattr(Opaque, f"__{_name}__", opaque_use)
+Opaque.__getattr__ = opaque_use  # type: ignore[attr-defined]  # the interpreter itself asks for what the value has

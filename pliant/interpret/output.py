@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import io
-import itertools
-import logging
 import os
 import sys
 import types
 import warnings
-from collections.abc import Callable
 from typing import Any
 
-from pliant.bytecode import instructions
-from pliant.bytecode import kinds as K
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import process_state, runtime, shadows
-from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, native
+from pliant.interpret.calls import native
 from pliant.interpret.effects import sequence_difference
+from pliant.interpret.in_python import only_writes
 from pliant.interpret.late_errors import handlers
 from pliant.interpret.late_text import CONTAINERS, LateText, hold_to_type, needed, pieces_of, writable
 from pliant.interpret.lookasides import lookaside
@@ -56,55 +51,22 @@ def holds_tensor(v: Any, depth: int = 0) -> bool:
 def is_stream(file: Any) -> bool:
     """Whether what is printed to `file`, an object from outside, may be printed after the graph: no code of the program reads it before."""
     own = type(file) in (io.TextIOWrapper, io.StringIO) or file is sys.stderr or file is sys.stdout
-    return own and id(file) in vm.world.outside and hasattr(type(file), "write")
+    return own and id(file) in vm.world.outside and only_writes(file)
 
 
 @lookaside(print)
 def l_print(args: tuple, kw: dict) -> None:
     if (id(sys.__dict__), "stdout") in vm.world.global_writes:
         raise Break("PL0005", "print to a redirected stdout", clean=True)
-    if not hasattr(type(sys.stdout), "write"):  # what it does when asked for one is to be seen where the program prints
-        raise Break("PL0005", "print to an object that has no write of its own", clean=True)
+    if kw.get("file") is None:
+        if not process_state.prints_are_written():
+            raise Break("PL0005", "print to a stdout that is the program's own, or has no write", clean=True)
+        process_state.question(process_state.prints_are_written, (), {}, True)
     if kw.get("file") is not None and not is_stream(kw["file"]) or "flush" in kw and type(kw["flush"]) is not bool:
         raise Break("PL0005", "print(file=…)", clean=True)
     if any(not isinstance(kw.get(k), (str, type(None))) for k in ("sep", "end")):
         raise Break("PL0005", "print with a wrong separator", clean=True)
     vm.world.calls.append((print, tuple(printable(a) for a in args), dict(kw)))
-
-
-def deferred_log(name: str) -> Callable:
-    fn = getattr(logging.Logger, name)
-
-    def log(args: tuple, kw: dict) -> None:
-        if kw.get("exc_info") or kw.get("stack_info"):
-            raise Break("PL0005", f"Logger.{name} with the current exception", clean=True)
-        logger, *rest = args
-        vm.world.calls.append((fn, (logger, *[printable(a) for a in rest]), dict(kw)))
-
-    return log
-
-
-for _name in ("debug", "info", "warning", "error", "critical", "log"):
-    LOOKASIDES[getattr(logging.Logger, _name)] = deferred_log(_name)
-
-
-@functools.cache
-def returns_nothing(code: types.CodeType) -> bool:
-    """Whether every `return` of this code gives None."""
-    ins = instructions(code)
-    return all(before.kind is K.LOAD_CONST and before.operand is None for before, i in itertools.pairwise(ins) if i.kind is K.RETURN)
-
-
-def logged_once(fn: Any, args: tuple, kw: dict) -> bool:
-    """A cached function of a logger (`warning_once`): called for what it writes, after the graph, where its cache decides."""
-    if not returns_nothing(fn.__wrapped__.__code__):
-        return False
-    logger, *rest = args
-    vm.world.calls.append((fn, (logger, *[printable(a) for a in rest]), {k: printable(v) for k, v in kw.items()}))
-    return True
-
-
-CACHED_LOOKASIDES[logging.Logger] = logged_once
 
 
 WARN = warnings.warn
@@ -151,12 +113,15 @@ def l_warn(args: tuple, kw: dict, asks: types.FrameType | None = None) -> None:
     if redirections() or process_state.some_warning_raises():
         raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
     process_state.question(process_state.some_warning_raises, (), {}, False)
-    given = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | kw
-    message, category, level, source = [given.pop(name, None) for name in ("message", "category", "stacklevel", "source")]
-    level = 1 if level is None else level
-    plain = type(level) is int and (category is None or isinstance(category, type) and issubclass(category, Warning))
-    if given or not plain or source is not None:
+    way, kept = process_state.way_of_warnings(), process_state.kept_warnings()
+    if way == "heard" or id(kept) in vm.world.shadows:
+        raise Break("PL0005", "a warning that code of the program's hears of", clean=True)
+    process_state.question(process_state.way_of_warnings, (), {}, way)
+    vm.world.kept_warnings = kept
+    said = parts_of(args, kw)
+    if said is None:
         raise Break("PL0005", "a warning that may be refused, or that names what it comes from", clean=True)
+    message, category, level = said
     if not isinstance(message, Warning):  # one says its category itself
         message = printable(message)
     most = level
@@ -166,14 +131,34 @@ def l_warn(args: tuple, kw: dict, asks: types.FrameType | None = None) -> None:
             vm.world.calls.append((runtime.warn_in, (*place, message, category), {}))
             return
         asks, level = asks.f_back, level - 1
-    f = vm.frame
-    while level > 1 and f.parent is not None:
-        f, level = f.parent, level - 1
-    if level > 1 or most < 1:  # of whoever calls what is captured
+    place = place_of(vm.frame, level)
+    if place is None or most < 1:  # of whoever calls what is captured
         vm.world.calls.append((WARN, (message, category, level), {}))
     else:
-        line = f.decoded.site(max(f.pc - 1, 0)).lineno
-        vm.world.calls.append((runtime.warn_at, (f.func, line, message, category), {}))
+        vm.world.calls.append((runtime.warn_at, (*place, message, category), {}))
+
+
+def parts_of(args: tuple, kw: dict) -> tuple | None:
+    """(message, category, stack level) of a call of `warnings.warn` that only warns; None if it may do more."""
+    given = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | kw
+    message, category, level, source = [given.pop(name, None) for name in ("message", "category", "stacklevel", "source")]
+    level = 1 if level is None else level
+    plain = type(level) is int and (category is None or isinstance(category, type) and issubclass(category, Warning))
+    return None if given or not plain or source is not None or not (args or "message" in kw) else (message, category, level)
+
+
+def place_of(f: Any, level: int) -> tuple[types.FunctionType, int] | None:
+    """(function, line) that a warning of frame `f` is about; None for one of whoever calls what is captured."""
+    while level > 1 and f.parent is not None:
+        f, level = f.parent, level - 1
+    return (f.func, f.decoded.site(max(f.pc - 1, 0)).lineno) if level == 1 else None
+
+
+def real_call(f: Any, args: tuple, kw: dict) -> tuple | None:
+    """The action of a call of `warnings.warn` that CPython makes: it is about the program's line. None if that cannot be told."""
+    said = parts_of(args, kw)
+    place = None if said is None else place_of(f, said[2])
+    return None if said is None or place is None else ("call", runtime.warn_at, (*place, *said[:2]), {})
 
 
 @lookaside(warnings._filters_mutated)  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ import abc
 import copy
 import decimal
 import sys
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 from pliant.guards import source as S
 from pliant.guards.question import Question, Raised, Subclasses, is_value
 from pliant.interpret import globalstate
+from pliant.interpret.in_python import only_writes
 from pliant.interpret.state import Break, vm
 
 Note = Callable[[Any, tuple, dict, Any], None]
@@ -99,6 +101,28 @@ def of_decimals(fn: Any, args: tuple, kwargs: dict, answer: Any) -> None:
 def some_warning_raises() -> bool:
     """Whether some warning is an error by now: then the program goes on elsewhere where it warns."""
     return "error" in [f[0] for f in warnings.filters] or warnings.defaultaction == "error"  # type: ignore[attr-defined]
+
+
+def prints_are_written() -> bool:
+    return only_writes(sys.stdout)
+
+
+def way_of_warnings() -> str:
+    """What becomes of a warning that is not filtered out: *written*, *kept* in a list (`catch_warnings(record=True)`), or *heard*."""
+    w: Any = warnings
+    if w.showwarning is not w._showwarning_orig or w.formatwarning is not w._formatwarning_orig:
+        return "heard"
+    impl = w._showwarnmsg_impl
+    if type(impl) is types.FunctionType and impl.__globals__ is w._showwarning_orig.__globals__:
+        return "written" if only_writes(sys.stderr) else "heard"
+    return "kept" if kept_warnings() is not None else "heard"
+
+
+def kept_warnings() -> list | None:
+    """The list that warnings are put into, if so."""
+    impl = warnings._showwarnmsg_impl  # type: ignore[attr-defined]
+    kept = getattr(impl, "__self__", None)
+    return kept if type(impl) is types.BuiltinFunctionType and impl.__name__ == "append" and type(kept) is list else None
 
 
 SHORT = 600  # digits that no limit refuses

@@ -4,6 +4,7 @@ from __future__ import annotations
 import __future__
 
 import abc
+import logging
 import sys
 import types
 import typing
@@ -34,6 +35,31 @@ def warned(space: dict, filename: str, line: int, message: Any, category: Any) -
     """A warning about a line of code that has these globals: they hold what was shown once."""
     registry = space.setdefault("__warningregistry__", {})
     warnings.warn_explicit(message, category or UserWarning, filename, line, space.get("__name__", "<string>"), registry)
+
+
+def log_at(filename: str, name: str, line: int, logger: Any, level: int, message: Any, *args: Any) -> None:
+    """`logger.log(level, message, *args)` from a line of a function of the program's."""
+    if logger.isEnabledFor(level):
+        logger.handle(logger.makeRecord(logger.name, level, filename, line, message, args, None, name, None, None))
+
+
+def log_from(filename: str, name: str, line: int, method: Any, level: int | None, logger: Any, *args: Any, **kw: Any) -> None:
+    """`method(logger, *args, **kw)`, a method that logs, from a line of a function of the program's."""
+    cls = type(logger)
+    own = not isinstance(logger, logging.Logger) or any([getattr(cls, n) is not getattr(logging.Logger, n) for n in ("_log", "findCaller")])
+    fits = len(args) > (level is None) and (level is not None or type(args[0]) is int)
+    if own or not fits:
+        method(logger, *args, **kw)
+        return
+    high, message, *values = args if level is None else (level, *args)
+    if not logger.isEnabledFor(high):
+        return
+    error = kw.get("exc_info")
+    if isinstance(error, BaseException):
+        error = (type(error), error, error.__traceback__)
+    elif error and not isinstance(error, tuple):
+        error = sys.exc_info()
+    logger.handle(logger.makeRecord(logger.name, high, filename, line, message, tuple(values), error, name, kw.get("extra"), None))
 
 
 def call_ex(fn: Any, args: Any, kwargs: Any) -> Any:

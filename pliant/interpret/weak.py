@@ -54,6 +54,8 @@ def make(args: tuple, kw: dict) -> Any:
 def of_the_program(o: Any) -> bool:
     """Whether `o` is a plain object of a class that is written in Python, which weak references may refer to."""
     t = type(o)
+    if vm.type_of(o) is not t:  # it stands for something else
+        return False
     weak = t.__weakrefoffset__ != 0  # since 3.12 it may be below 0
     return type(t) is type and weak and all([c is object or c.__flags__ & HEAPTYPE for c in t.__mro__])
 

@@ -83,4 +83,20 @@ DictVersion::~DictVersion() = default;
 
 #endif
 
+void KeptItem::watch(PyObject *dict, PyObject *name) {
+    since_.reset();
+    Py_XSETREF(dict_, Py_NewRef(dict));
+    Py_XSETREF(name_, Py_NewRef(name));
+}
+
+PyObject *KeptItem::look_up() {
+    if (!dict_) return nullptr;
+    since_.reset();
+    value_ = PyDict_GetItemWithError(dict_, name_);
+    if (!value_) PyErr_Clear();
+    since_.emplace(dict_);
+    if (!since_->known()) since_.reset();
+    return value_;
+}
+
 } // namespace pliant

@@ -1,9 +1,10 @@
 // Marks for profilers: while torch.profiler records, each run of an entry and of a compiled kernel is an event with a name.
-#include "core.h"
+#include "dicts.h"
 
-static PyObject *settings, *switched, *mark_type, *str_enter, *str_exit; // torch.autograd.profiler's namespace and its switch; its marks
+static pliant::KeptItem switched; // in torch.autograd.profiler's namespace
+static PyObject *mark_type, *str_enter, *str_exit;
 
-static bool on() { return settings && PyDict_GetItemWithError(settings, switched) == Py_True; }
+static bool on() { return switched.get() == Py_True; }
 
 static PyObject *begin(PyObject *name) { // steals `name`
     PyObject *mark = name ? PyObject_CallOneArg(mark_type, name) : nullptr;
@@ -46,8 +47,8 @@ static PyObject *watch_profiler(PyObject *, PyObject *args) {
     Py_INCREF(name);
     PyUnicode_InternInPlace(&name);
     Py_XSETREF(mark_type, Py_NewRef(type));
-    Py_XSETREF(switched, name);
-    Py_XSETREF(settings, Py_NewRef(where));
+    switched.watch(where, name);
+    Py_DECREF(name);
     Py_RETURN_NONE;
 }
 

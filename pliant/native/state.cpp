@@ -1,5 +1,6 @@
 // Global state: read through libtorch's own exported functions, compared in a few tens of nanoseconds.
 #include "state.h"
+#include "dicts.h"
 #include <cstring>
 #include <deque>
 #include <dlfcn.h>
@@ -38,7 +39,7 @@ constexpr int8_t kCpu = 0, kCuda = 1;
 thread_local const uint64_t *local_keys = nullptr;
 PyObject *modes_key = nullptr; // Python: () -> tuple describing the active modes
 PyObject *fallback = nullptr;  // Python: () -> tuple of everything
-PyObject *dual_levels = nullptr, *dual_name = nullptr; // where Python keeps the level of forward-mode differentiation, -1 if there is none
+KeptItem dual_level;            // where Python keeps the level of forward-mode differentiation, -1 if there is none
 
 struct StateObject {
     PyObject_HEAD
@@ -68,7 +69,7 @@ GlobalState now() {
     s.fill = sym.fill(context);
     s.anomaly = *sym.anomaly;
     s.hooks = !sym.saved()->empty();
-    PyObject *level = dual_levels ? PyDict_GetItem(dual_levels, dual_name) : nullptr;
+    PyObject *level = dual_level.get();
     s.dual = level && PyLong_AsLong(level) >= 0;
     return s;
 }
@@ -168,8 +169,10 @@ PyObject *set_state_source(PyObject *, PyObject *args) {
     const char *c10, *cpu;
     PyObject *modes, *slow, *levels;
     if (!PyArg_ParseTuple(args, "zzOOO!", &c10, &cpu, &modes, &slow, &PyDict_Type, &levels)) return nullptr;
-    if (!dual_name && !(dual_name = PyUnicode_InternFromString("_current_level"))) return nullptr;
-    Py_XSETREF(dual_levels, Py_NewRef(levels));
+    PyObject *name = PyUnicode_InternFromString("_current_level");
+    if (!name) return nullptr;
+    dual_level.watch(levels, name);
+    Py_DECREF(name);
     Py_XSETREF(modes_key, Py_NewRef(modes));
     Py_XSETREF(fallback, Py_NewRef(slow));
     sym = Symbols{};

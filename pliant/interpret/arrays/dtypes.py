@@ -31,6 +31,8 @@ class Unsure(Exception):
 
 def dtype_of(spelled: Any) -> np.dtype:
     """The dtype that a program spelled as a class, a name or a dtype. Raises Unsure for those that torch lacks."""
+    if spelled is not None and not isinstance(spelled, (type, str, np.dtype)):
+        raise Unsure("a dtype spelled by an object")
     dt = np.dtype(spelled)
     if dt not in TORCH or not dt.isnative:
         raise Unsure(f"dtype {dt}")

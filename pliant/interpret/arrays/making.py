@@ -292,11 +292,12 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 def scalar_class(cls: type) -> Any:
     dt = SCALARS[cls]
 
-    def make(x: Any = None, *more: Any, **kw: Any) -> Any:
-        if more or kw:
+    def make(*args: Any, **kw: Any) -> Any:
+        if len(args) > 1 or kw:
             raise Unsure("keywords")
-        if x is None:
+        if not args:
             return cls()
+        [x] = args
         if constant(x) and type(x) not in (list, tuple):
             return asked(cls, x)
         c = type(x)
@@ -321,7 +322,7 @@ for _cls in SCALARS:
 
 @function(np.finfo)
 def finfo(dtype: Any) -> Any:
-    return np.finfo(dtype.dtype if type(dtype) in (TracedArray, TracedScalar) else dtype)
+    return np.finfo(dtype.dtype if type(dtype) is TracedScalar else dtype)
 
 
 @function(np.iinfo)

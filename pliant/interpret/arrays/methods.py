@@ -14,7 +14,7 @@ from pliant.interpret.arrays import linear, reductions, shaping, sorting
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure, dtype_of
 from pliant.interpret.arrays.operands import asarray, fresh, to
 from pliant.interpret.arrays.operators import operate, store, value_for, writable
-from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedScalar, derived, scalar, view_of, whole_array
+from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedScalar, array, derived, scalar, view_of, whole_array
 from pliant.interpret.arrays.table import CODE, asked, compute, constant, function, without_tensors
 from pliant.interpret.arrays.ufuncs import apply, t
 from pliant.interpret.gate import index
@@ -229,7 +229,7 @@ def round_(a: Any, decimals: Any = 0, out: Any = None) -> Any:
     if out is not None or (n < 0 and a.dtype.kind != "f"):
         raise Unsure("keywords")
     if a.dtype.kind in "iu":
-        return whole_array(t(torch.clone, a.tensor)) if type(a) is TracedArray else a
+        return array(t(torch.clone, a.tensor)) if type(a) is TracedArray else a
     if a.dtype.kind != "f":
         raise Unsure(f"round of {a.dtype}")
     if n == 0:

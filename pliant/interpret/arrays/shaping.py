@@ -442,9 +442,9 @@ def argwhere(a: Any) -> Any:
 def clip(
     a: Any, a_min: Any = np._NoValue, a_max: Any = np._NoValue, out: Any = None, *, min: Any = np._NoValue, max: Any = np._NoValue
 ) -> Any:
-    lo = min if a_min is np._NoValue else a_min
-    hi = max if a_max is np._NoValue else a_max
-    lo, hi = [None if v is np._NoValue else v for v in (lo, hi)]
+    if (a_min is np._NoValue) != (a_max is np._NoValue) or not (a_min is np._NoValue or min is max is np._NoValue):
+        raise Unsure("one bound alone, or bounds in both ways")
+    lo, hi = [None if v is np._NoValue else v for v in ((min, max) if a_min is np._NoValue else (a_min, a_max))]
     if out is not None:
         raise Unsure("out=")
     given = [x for x in (a, lo, hi) if x is not None]

@@ -103,6 +103,9 @@ INTROSPECTION: list[Row] = [
         " getclasstree walktree getcallargs",
         "typing": "get_type_hints",
     }),
+    *skips("PL0004", "it makes what knows the module that it is made in", {
+        "typing": "NamedTuple TypedDict NewType TypeVar ParamSpec TypeVarTuple _caller"
+    }),
     Row("_abc", "constant", "get_cache_token", reads="itself"),
     *skips("PL0004", "it asks what is registered", {"_abc": "_abc_instancecheck _abc_subclasscheck _get_dump"}),
     *skips("PL0006", "it registers a class for good", {"_abc": "_abc_init _abc_register _reset_registry _reset_caches"}),

@@ -153,9 +153,9 @@ def known_equal(trace: Any, a: Any, b: Any) -> bool:
     return not (type(a) is type(b) is int) and trace.scope.known_true(ops.eq(key(a), key(b)))
 
 
-def pointwise(func: Any) -> Callable[..., Any]:
+def pointwise(func: Any, operands: int = 2) -> Callable[..., Any]:
     def spelled(*args: Any) -> Any:
-        trace = undisturbed(*args)
+        trace = undisturbed(*args) if len(args) == operands else None
         return NotImplemented if trace is None else apply(trace, func, *args)
 
     return spelled
@@ -305,7 +305,7 @@ SPELLED: dict[Any, Callable[..., Any]] = {
     operator.sub: pointwise(aten.sub.Tensor),
     operator.mul: pointwise(aten.mul.Tensor),
     operator.truediv: pointwise(aten.div.Tensor),
-    torch.nn.functional.gelu: pointwise(aten.gelu.default),
+    torch.nn.functional.gelu: pointwise(aten.gelu.default, 1),
 }
 
 

@@ -270,6 +270,8 @@ def l_group_tensors(args: tuple, kw: dict) -> dict:
     """Lists of tensors sorted by the device and dtype of those in the first list."""
     nested, with_indices = (*args, kw.get("with_indices", False))[:2]
     lists = [unpack(x) for x in unpack(nested)]
+    if not lists or not lists[0]:
+        raise Break("PL0011", "no tensors are grouped, which PyTorch refuses", clean=True)
     groups: dict[tuple, tuple[list, list]] = {}
     for i, first in enumerate(lists[0]):
         parts, indices = groups.setdefault((first.device, first.dtype), ([[] for _ in lists], []))

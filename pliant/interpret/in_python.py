@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -70,7 +71,9 @@ def written(handler: Any) -> bool:
         return False
     if handler.formatter is not None and type(handler.formatter) is not logging.Formatter:
         return False
-    return cls is logging.NullHandler or only_writes(handler.stream)
+    if cls is logging.NullHandler:
+        return True
+    return only_writes(sys.stderr if cls is logging._StderrHandler else handler.stream)
 
 
 METHODS_OF_LOGGERS = ("_log", "findCaller", "makeRecord", "handle", "filter", "callHandlers", "isEnabledFor", "getEffectiveLevel")

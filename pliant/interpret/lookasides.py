@@ -21,7 +21,7 @@ from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDE
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, has_index, index
 from pliant.interpret.generators import Generator
-from pliant.interpret.late_text import CONVERSIONS, formatted, needed
+from pliant.interpret.late_text import CONVERSIONS, LateText, formatted, needed
 from pliant.interpret.names_told import guard_name
 from pliant.interpret.opaque import Opaque, opaque_use
 from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell, super_operands
@@ -70,6 +70,10 @@ def named(args: tuple) -> None:
     """The name of an attribute decides what is read: one that changes on every call breaks the graph."""
     if len(args) > 1 and type(args[1]) is Opaque:
         raise Break("PL0017", f"{args[1].source.name} is the name of an attribute", clean=True)
+    if len(args) > 1 and not isinstance(args[1], str):
+        if type(args[1]) is LateText:
+            needed(args[1])
+        raise Break("PL0004", "an attribute whose name is no text", clean=True)
 
 
 lookaside(weakref.ref)(weak.make)
@@ -85,7 +89,7 @@ def l_getattr(args: tuple, kw: dict) -> Any:
             return getattr_(args[0], args[1])
         except AttributeError:
             return args[2]
-    if len(args) != 2 or not isinstance(args[1], str):
+    if len(args) != 2:
         return getattr(*args)
     try:
         return getattr_(args[0], args[1])
@@ -97,8 +101,6 @@ def l_getattr(args: tuple, kw: dict) -> Any:
 @lookaside(hasattr)
 def l_hasattr(args: tuple, kw: dict) -> bool:
     named(args)
-    if not isinstance(args[1], str):
-        return hasattr(*args)
     try:
         getattr_(args[0], args[1])
     except AttributeError:
@@ -120,6 +122,7 @@ def l_delattr(args: tuple, kw: dict) -> None:
 
 @lookaside(object.__setattr__)
 def l_object_setattr(args: tuple, kw: dict) -> None:
+    named(args)
     if issubclass(type(args[0]), type):
         object.__setattr__(*args)  # TypeError: it is not for classes
     setattr_(*args, True)  # type: ignore[call-arg]
@@ -127,6 +130,7 @@ def l_object_setattr(args: tuple, kw: dict) -> None:
 
 @lookaside(object.__delattr__)
 def l_object_delattr(args: tuple, kw: dict) -> None:
+    named(args)
     if issubclass(type(args[0]), type):
         object.__delattr__(*args)  # TypeError: it is not for classes
     delattr_(*args, True)  # type: ignore[call-arg]
@@ -134,6 +138,7 @@ def l_object_delattr(args: tuple, kw: dict) -> None:
 
 @lookaside(object.__getattribute__)
 def l_object_getattribute(args: tuple, kw: dict) -> Any:
+    named(args)
     return getattr_(args[0], args[1], True)
 
 

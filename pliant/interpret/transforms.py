@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+import torch._functorch.apis as apis
 import torch._functorch.eager_transforms as eager
 import torch._functorch.predispatch as predispatch
 import torch._functorch.vmap as batching
@@ -133,8 +134,9 @@ def l_set_requires_grad(args: tuple, kw: dict) -> Any:
 
 @lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling)
 def l_is_compiling(args: tuple, kw: dict) -> bool:
-    """Yes, but for transforms that leave inference mode, which PyTorch asks in the hope that a compiler does it: the graph breaks there."""
-    return not (torch.is_inference_mode_enabled() and vm.frame.globals is eager.__dict__)
+    """Yes, but for transforms that leave inference mode, which PyTorch asks in the hope that a compiler does it: the graph breaks there.
+    And not where it would leave a transformed function without the name of the one that it transforms."""
+    return vm.frame.globals is not vars(apis) and not (torch.is_inference_mode_enabled() and vm.frame.globals is eager.__dict__)
 
 
 @lookaside(eager._disable_inference_mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import copy
 import dataclasses
@@ -12,8 +13,13 @@ import itertools
 import math
 import operator
 import types
+import typing
+import warnings
+import weakref
 
+import numpy as np
 import pytest
+import torch
 
 import pliant
 
@@ -149,3 +155,96 @@ def test_wrong_calls(expressions):
 
 def text(value):
     return repr(value) if " at 0x" not in repr(value) else repr(value)[: repr(value).index(" at 0x")]
+
+
+def attributes_that_are_no_names(x, n, fn):
+    out = []
+    for o in (x, n, fn, "s", [1]):
+        for name in (n, None, fn, x, 2.5):
+            for op in (getattr, delattr, hasattr, object.__getattribute__, object.__delattr__):
+                try:
+                    out.append(op(o, name))
+                except TypeError as e:
+                    out.append(str(e))
+            for op in (setattr, object.__setattr__):
+                try:
+                    out.append(op(o, name, 3))
+                except TypeError as e:
+                    out.append(str(e))
+    return out
+
+
+def what_cannot_be_referred_to(x, n, fn):
+    out = []
+    for o in (n, "s", None, (1, 2), x.shape[0]):
+        for make in (weakref.ref, weakref.proxy):
+            try:
+                out.append(type(make(o)).__name__)
+            except TypeError as e:
+                out.append(str(e))
+    return out
+
+
+def calls_of_what_takes_none(x, n, fn):
+    out = []
+    for call in (globals, locals, warnings._filters_mutated, warnings.warn):
+        try:
+            out.append(call(x, x, x, x, x, x))
+        except TypeError as e:
+            out.append(str(e))
+    try:
+        out.append(copy.deepcopy(n, x))
+    except AttributeError as e:
+        out.append(str(e))
+    for given in ((x, "tanh"), (x, x), ()):
+        try:
+            out.append(torch.nn.functional.gelu(*given))
+        except TypeError as e:
+            out.append(str(e))
+    return out
+
+
+def classes_made_by_calls(x, n, fn):
+    made = [
+        typing.NamedTuple("A", [("a", int)]), typing.NewType("N", int), typing.TypedDict("T", {"a": int}), typing.TypeVar("V"),
+        collections.namedtuple("B", "a b"), enum.Enum("E", "A B"), type("G", (), {}), abc.ABCMeta("Y", (), {}), Meta("M", (), {}),
+    ]  # fmt: skip
+    for m in made:
+        KEPT.append(m)
+    return [m.__module__ for m in made], len({*map(id, KEPT)}) == len(KEPT)
+
+
+def of_numpy(x, n, fn):
+    a = np.arange(6.0).reshape(2, 3)
+    out = [np.array(n).round(), np.array(n).round(-1), np.around(n), np.clip(a, 1, None), np.clip(a, min=2)]
+    for call, *given in (
+        (np.float32, None), (np.int8, None), (np.complex64, None), (np.float64,), (np.clip, a, 1), (np.clip, a), (np.clip, a, 1, 2, 0, 3),
+        (np.array, a, a), (np.asarray, a, n), (np.finfo, a), (np.finfo, np.float32(1)),
+    ):  # fmt: skip
+        try:
+            out.append(call(*given))
+        except (TypeError, ValueError) as e:
+            out.append(str(e))
+    return out
+
+
+class Meta(type):
+    def __new__(cls, name, bases, space):
+        return super().__new__(cls, name, bases, space)
+
+
+KEPT: list = []
+
+
+@pytest.mark.parametrize(
+    "program", [attributes_that_are_no_names, what_cannot_be_referred_to, calls_of_what_takes_none, classes_made_by_calls, of_numpy],
+    ids=lambda f: f.__name__,
+)  # fmt: skip
+def test_what_is_given_to_the_program(program):
+    compiled = pliant.compile(program, backend="aten", strict=True)
+    for size in (2, 3):
+        KEPT.clear()
+        want = program(torch.ones(size), 3, len)
+        KEPT.clear()
+        for _ in range(2):
+            assert repr(compiled(torch.ones(size), 3, len)) == repr(want)

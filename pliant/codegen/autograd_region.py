@@ -23,7 +23,7 @@ from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, ways_out
 from pliant.codegen.batched_gradients import ASKED
 from pliant.codegen.checkpointed import ON, draws, entered, why_not
-from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
+from pliant.codegen.double_backward import ALIAS, FREED, Again, Refuse, Twice
 from pliant.codegen.failures import NEVER, Places, effects_of, remember
 from pliant.codegen.flow import passes_views
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
@@ -153,8 +153,8 @@ class AutogradRegion:
         kept = None if why_not(self.plan) else (self.without_gradients(), draws(self.plan))
         known = checkpoint_globals(kept, apply, forward.fn) if any(self.shared) else {}
         later = Later(watch, tuple([(self.results_of(s.mask), self.places_of(s.slots), s.through) for s in self.traced.later if watch]))
-        together = [range(results) if p.heads is None else p.heads for p in parts] + [heads for heads, *_ in later.nodes]
-        behind = {i for heads in together for i in heads[1:]}
+        of_nodes = [range(results) if p.heads is None else p.heads for p in parts] + [heads for heads, *_ in later.nodes]
+        behind = {i for heads in of_nodes for i in heads[1:]}
         around, heads = self.write_around({"_apply": apply, **known}, behind), self.plan.differentiable
         noted = effects_of(forward.fn) != NEVER
         if noted or self.plan.rebased:
@@ -434,6 +434,7 @@ class AutogradRegion:
         heads = {h.vid for h in plan.differentiable}
         made_here = [(i, t) for i, t in enumerate(plan.outputs) if isinstance(t, TracedTensor) and t.requires_grad]
         at = [i for i, t in made_here if views.root(t, plan.steps).vid in heads]
+        bare = [i for i in at if plan.outputs[i].is_leaf]  # views made without gradients: they have no history of their own
         begins = {begun_at(n) for n in nodes_under([h.grad_fn for h in plan.differentiable], plan.ends)}
         inner, given_ = made.fn, [(i, t) for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.requires_grad]
         slots = [i for i, t in given_ if plan.leaf(t).vid in begins or not plan.leaf(t).is_leaf]
@@ -445,6 +446,9 @@ class AutogradRegion:
                 refusing = Refuse.apply(FREED, len(at), *[out[i] for i in at], *through)
             for i, t in zip(at, refusing, strict=True):
                 out[i] = t
+            with gradients(False):
+                for i in bare:
+                    out[i] = ALIAS(out[i])
             return tuple(out)
 
         return Executable(run, made.source, made.n_ops, made.globals)

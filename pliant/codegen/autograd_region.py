@@ -155,10 +155,10 @@ class AutogradRegion:
         later = Later(watch, tuple([(self.results_of(s.mask), self.places_of(s.slots), s.through) for s in self.traced.later if watch]))
         of_nodes = [range(results) if p.heads is None else p.heads for p in parts] + [heads for heads, *_ in later.nodes]
         behind = {i for heads in of_nodes for i in heads[1:]}
-        around, heads = self.write_around({"_apply": apply, **known}, behind), self.plan.differentiable
         noted = effects_of(forward.fn) != NEVER
+        around, heads = self.write_around({"_apply": apply, **known}, behind, noted), self.plan.differentiable
         if noted or self.plan.rebased:
-            remember(around.fn, Places({}, ENTRANCE + 1, (), ENTRANCE if noted else 0))
+            remember(around.fn, Places({}, ENTRANCE + noted + 1, (), ENTRANCE + 1 if noted else 0))
         shared = self.shared_by_result()
         return Node(self.name, forward, parts, around, self.twice, is_grad_enabled(), len(heads), results, later, shared, kept).executable()
 
@@ -500,9 +500,9 @@ class AutogradRegion:
         return [name for name, t in zip(names, values, strict=True) if isinstance(t, TracedTensor) and t.storage_id in known]
 
     # around the node ------------------------------------------------------------------
-    def write_around(self, known: dict[str, Any], behind: Set[int]) -> Executable:
+    def write_around(self, known: dict[str, Any], behind: Set[int], noted: bool) -> Executable:
         """`region(*slots) -> outputs`: call the node, write rebased inputs back, replay the views. `behind`: results that are not the
-        first of their node."""
+        first of their node. `noted`: the forward part has effects; autograd, which may refuse the history of an input, is asked first."""
 
         def preamble(w: Writer) -> list[str]:
             w.globals.update(known)
@@ -515,6 +515,10 @@ class AutogradRegion:
                 given = [f"_before({p})" if on else p for p, on in zip(given, rebased, strict=True)]
             called = "(_kept if _on else _apply)" if "_kept" in known else "_apply"
             lines = [f"{tuple_text(results)[1:-1]} = {called}({', '.join(given)})"]
+            if noted:
+                wanted = [isinstance(t, TracedTensor) and t.requires_grad for t in self.plan.inputs]
+                w.globals["_asked"] = asked
+                lines.insert(0, f"_asked({', '.join([p for p, on in zip(w.params, wanted, strict=True) if on])})")
             for i, h in enumerate(self.plan.heads):
                 if h.vid in self.plan.rebased_vids:
                     lines.append(f"{w.names[h.vid]}.copy_(r{i})")
@@ -530,11 +534,18 @@ class AutogradRegion:
 
 
 ENTRANCE = 2
-"""The line of what is around a node that calls it."""
+"""The line of what is around a node that calls it; the next one, where its inputs are asked for their histories first."""
 
 FIRST = torch.ops.aten.lift.default
 """Puts a node of its own on top of a tensor's history; the tensor stays the object that it is. Of a node's results PyTorch moves what keeps
 the gradient (`retain_grad`) right for the first alone, where the result is written then: for others it asserts, or reads past the end."""
+
+
+def asked(*tensors: torch.Tensor) -> None:
+    """Have autograd look at the histories of these: it refuses those of some views whose base was written."""
+    with torch._C.DisableTorchFunction():
+        for t in tensors:
+            t.grad_fn  # noqa: B018
 
 
 def checkpoint_globals(kept: tuple[tuple[int, ...], bool] | None, apply: Callable, forward: Callable) -> dict[str, Any]:

@@ -318,7 +318,7 @@ SURGERY = [
     lambda n: KEPT.pop("handle").remove() if "handle" in KEPT else None,
     lambda n: NET.b.register_parameter("w", torch.nn.Parameter(torch.full((1,), n / 4))),
     lambda n: NET.b.__dict__.update(extra=n),
-    lambda n: torch.nn.utils.swap_tensors(NET.a.w, torch.nn.Parameter(torch.tensor(n / 4))),
+    lambda n: torch.utils.swap_tensors(NET.a.w, torch.nn.Parameter(torch.tensor(n / 4))),
     lambda n: fresh(n),
     lambda n: added(),
     lambda n: [g.update(lr=n / 16) for g in STEPPER.param_groups],
@@ -340,7 +340,8 @@ SURGERY = [
 
 
 def operate(n):
-    SURGERY[n % len(SURGERY)](n)
+    with torch.inference_mode(False):
+        safely("operated", lambda: SURGERY[n % len(SURGERY)](n))
 
 
 outside_between = between

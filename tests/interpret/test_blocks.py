@@ -890,20 +890,29 @@ class Holding(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(n))
         self.act = nn.Identity()
-        self.way, self.k = way, torch.rand(1)
-        self.items = [torch.rand(n), torch.rand(n) + 1]
-        self.table = {"a": torch.rand(n), "b": torch.rand(n)}
-        self.pair = (torch.rand(n), torch.rand(n))
+        self.way, self.k = way, torch.rand(())
+        self.items = [torch.rand(()), torch.rand(()) + 1]
+        self.table = {"a": torch.rand(()), "b": torch.rand(())}
+        self.pair = (torch.rand(()), torch.rand(()))
         self.more = nn.ParameterList([nn.Parameter(torch.rand(n)) for _ in range(2)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.act(x * self.weight) + 1
-        if self.way == "unpacked":
+        if self.way == "items":
+            for t in self.items:
+                x = x * t + self.k
+        elif self.way == "table":
+            for t in self.table.values():
+                x = x * t + self.k
+        elif self.way == "pair":
+            for t in self.pair:
+                x = x * t + self.k
+        elif self.way == "more":
+            for t in self.more:
+                x = x * t + self.k
+        elif self.way == "unpacked":
             a, b = self.items
             return x * a - b * self.k
-        held = {"items": self.items, "table": self.table.values(), "pair": self.pair, "more": self.more, "none": ()}[self.way]
-        for t in held:
-            x = x * t + self.k
         return x
 
 

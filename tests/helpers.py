@@ -615,7 +615,7 @@ def check_world(
     target = compiled(fn, **(options or {}))
     if drive is not None:
         eager, target = drive(eager, eager_state), drive(target, state)
-    compare, history, values, answered, raised = Comparer(exact), [], [], False, False
+    compare, history, values, answered, raised, stopped = Comparer(exact), [], [], False, False, False
     compare(look(eager_state), look(state), "initial state")
     for i, a in enumerate(map(as_call, arg_sets)):
         calls = copy.deepcopy(a), copy.deepcopy(a)
@@ -628,6 +628,7 @@ def check_world(
         compare_errors(want.error, got.error, filename if lines else None, compare, where)
         if not refused and want.error is not None and str(want.error).startswith(REFUSALS):
             history.append(dict(pliant.stats()))
+            stopped = True
             break
         if want.printed != got.printed:
             raise Mismatch(f"{where}: printed output differs:\n--- eager\n{want.printed}\n--- compiled\n{got.printed}")
@@ -652,6 +653,7 @@ def check_world(
                 raise Mismatch(f"{where}: backward: eager {failures[0]!r}, compiled {failures[1]!r}")
             if not refused and failures[0] is not None:
                 history.append(dict(pliant.stats()))
+                stopped = True
                 break
             compare((calls[0].args, calls[0].kwargs), (calls[1].args, calls[1].kwargs), f"{where}.arguments after backward")
             if between:
@@ -666,7 +668,7 @@ def check_world(
             raise Mismatch(f"{where}: the program ran eagerly: an exception in the capture was taken for the program's own")
         values.append(got.value)
     compare.drains = True
-    if arg_sets and want.error is None:
+    if arg_sets and want.error is None and not stopped:
         compare(want.value, got.value, f"{where}.result, to its end")
     return finish(start, history, values, captures, breaks, entries, must_compile and answered and not raised)
 

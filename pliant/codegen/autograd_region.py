@@ -23,7 +23,7 @@ from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, ways_out
 from pliant.codegen.batched_gradients import ASKED
 from pliant.codegen.checkpointed import ON, draws, entered, why_not
-from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
+from pliant.codegen.double_backward import ALIAS, FREED, Again, Refuse, Twice
 from pliant.codegen.failures import NEVER, Places, effects_of, remember
 from pliant.codegen.flow import passes_views
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
@@ -140,7 +140,9 @@ class AutogradRegion:
         self.shared = self.traced.shared
         again, seconds = self.traced.again, [None if s is None else self.second_with_sizes(s) for s in self.traced.seconds]
         self.full = self.with_what_they_read(self.with_sizes(self.traced.full), seconds)
-        self.twice = Twice(again.refusal, lambda: again.recipe, self.gives(), Repeated("aten" if self.lower is None else "native"))
+        bare = tuple([i for i, t in enumerate(self.plan.inputs) if isinstance(t, TracedTensor) and not t.requires_grad])
+        repeated = Repeated("aten" if self.lower is None else "native")
+        self.twice = Twice(again.refusal, lambda: again.recipe, self.gives(), repeated, bare, again.places)
         forward = self.write_forward()
         parts = tuple([self.write_part(share, self.with_sizes(b), s) for (share, b), s in zip(self.traced.parts, seconds, strict=True)])
         results = len(self.plan.heads) + len(self.plan.exports)
@@ -150,11 +152,13 @@ class AutogradRegion:
             apply = watching(watch, apply, functools.partial(self.build_later, forward.fn, results))
         kept = None if why_not(self.plan) else (self.without_gradients(), draws(self.plan))
         known = checkpoint_globals(kept, apply, forward.fn) if any(self.shared) else {}
-        around, heads = self.write_around({"_apply": apply, **known}), self.plan.differentiable
-        noted = effects_of(forward.fn) != NEVER
-        if noted or self.plan.rebased:
-            remember(around.fn, Places({}, ENTRANCE + 1, (), ENTRANCE if noted else 0))
         later = Later(watch, tuple([(self.results_of(s.mask), self.places_of(s.slots), s.through) for s in self.traced.later if watch]))
+        of_nodes = [range(results) if p.heads is None else p.heads for p in parts] + [heads for heads, *_ in later.nodes]
+        behind = {i for heads in of_nodes for i in heads[1:]}
+        noted = effects_of(forward.fn) != NEVER
+        around, heads = self.write_around({"_apply": apply, **known}, behind, noted), self.plan.differentiable
+        if noted or self.plan.rebased:
+            remember(around.fn, Places({}, ENTRANCE + noted + 1, (), ENTRANCE + 1 if noted else 0))
         shared = self.shared_by_result()
         return Node(self.name, forward, parts, around, self.twice, is_grad_enabled(), len(heads), results, later, shared, kept).executable()
 
@@ -430,6 +434,7 @@ class AutogradRegion:
         heads = {h.vid for h in plan.differentiable}
         made_here = [(i, t) for i, t in enumerate(plan.outputs) if isinstance(t, TracedTensor) and t.requires_grad]
         at = [i for i, t in made_here if views.root(t, plan.steps).vid in heads]
+        bare = [i for i in at if plan.outputs[i].is_leaf]  # views made without gradients: they have no history of their own
         begins = {begun_at(n) for n in nodes_under([h.grad_fn for h in plan.differentiable], plan.ends)}
         inner, given_ = made.fn, [(i, t) for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.requires_grad]
         slots = [i for i, t in given_ if plan.leaf(t).vid in begins or not plan.leaf(t).is_leaf]
@@ -441,6 +446,9 @@ class AutogradRegion:
                 refusing = Refuse.apply(FREED, len(at), *[out[i] for i in at], *through)
             for i, t in zip(at, refusing, strict=True):
                 out[i] = t
+            with gradients(False):
+                for i in bare:
+                    out[i] = ALIAS(out[i])
             return tuple(out)
 
         return Executable(run, made.source, made.n_ops, made.globals)
@@ -469,8 +477,8 @@ class AutogradRegion:
                 w.globals["_apart"] = apart
             lines = [f"ctx.slots = {tuple_text([copied.get(p, p) for p in w.params])}"]
             if not self.twice.refusal:
-                tensors = [p for p, t in zip(w.params, inputs, strict=True) if isinstance(t, TracedTensor)]
-                lines.append(f"ctx.versions = {tuple_text(['0' if p in copied else f'{p}._version' for p in tensors])}")
+                read = [w.params[i] for i in self.twice.read]
+                lines.append(f"ctx.versions = {tuple_text(['0' if p in copied else f'{p}._version' for p in read])}")
             if self.full.reads:
                 lines.append(f"ctx.save_for_backward({', '.join([copied.get(i, i) for i in items[n:m]])})")
             if self.full.symbols:
@@ -492,8 +500,9 @@ class AutogradRegion:
         return [name for name, t in zip(names, values, strict=True) if isinstance(t, TracedTensor) and t.storage_id in known]
 
     # around the node ------------------------------------------------------------------
-    def write_around(self, known: dict[str, Any]) -> Executable:
-        """`region(*slots) -> outputs`: call the node, write rebased inputs back, replay the views."""
+    def write_around(self, known: dict[str, Any], behind: Set[int], noted: bool) -> Executable:
+        """`region(*slots) -> outputs`: call the node, write rebased inputs back, replay the views. `behind`: results that are not the
+        first of their node. `noted`: the forward part has effects; autograd, which may refuse the history of an input, is asked first."""
 
         def preamble(w: Writer) -> list[str]:
             w.globals.update(known)
@@ -506,11 +515,18 @@ class AutogradRegion:
                 given = [f"_before({p})" if on else p for p, on in zip(given, rebased, strict=True)]
             called = "(_kept if _on else _apply)" if "_kept" in known else "_apply"
             lines = [f"{tuple_text(results)[1:-1]} = {called}({', '.join(given)})"]
+            if noted:
+                wanted = [isinstance(t, TracedTensor) and t.requires_grad for t in self.plan.inputs]
+                w.globals["_asked"] = asked
+                lines.insert(0, f"_asked({', '.join([p for p, on in zip(w.params, wanted, strict=True) if on])})")
             for i, h in enumerate(self.plan.heads):
                 if h.vid in self.plan.rebased_vids:
                     lines.append(f"{w.names[h.vid]}.copy_(r{i})")
-                else:
-                    w.names[h.vid] = f"r{i}"
+                    continue
+                w.names[h.vid] = f"r{i}"
+                if i in behind and h.vid in self.plan.differentiable_vids:
+                    w.globals["_first"] = FIRST
+                    lines.append(f"_first(r{i})")
             return lines
 
         plan = self.plan
@@ -518,7 +534,18 @@ class AutogradRegion:
 
 
 ENTRANCE = 2
-"""The line of what is around a node that calls it."""
+"""The line of what is around a node that calls it; the next one, where its inputs are asked for their histories first."""
+
+FIRST = torch.ops.aten.lift.default
+"""Puts a node of its own on top of a tensor's history; the tensor stays the object that it is. Of a node's results PyTorch moves what keeps
+the gradient (`retain_grad`) right for the first alone, where the result is written then: for others it asserts, or reads past the end."""
+
+
+def asked(*tensors: torch.Tensor) -> None:
+    """Have autograd look at the histories of these: it refuses those of some views whose base was written."""
+    with torch._C.DisableTorchFunction():
+        for t in tensors:
+            t.grad_fn  # noqa: B018
 
 
 def checkpoint_globals(kept: tuple[tuple[int, ...], bool] | None, apply: Callable, forward: Callable) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class Again:
     """How to run the forward part of `plan` again; `refusal` says why that is impossible, or is empty.
 
     `reads` is what the node saves for its backward part: of that, what has no gradient (a dropout mask) is taken and not computed again.
+    `places`: those of the inputs that are read.
     """
 
     def __init__(self, plan: Plan, reads: Sequence[TracedTensor]) -> None:
@@ -50,6 +51,8 @@ class Again:
         own |= {t.vid for op in plan.program for t in liveness.op_outputs(op) if t.requires_grad}  # `reads` may have it by another object
         self.saved = {t.vid for t in reads if not t.requires_grad and t.vid not in own and settled(plan.program, t)}
         self.ops = needed(rejoined(plan.program), plan.differentiable, self.saved)
+        memory = {t.storage_id for op in self.ops for t in liveness.op_inputs(op)}
+        self.places = tuple([i for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.storage_id in memory])
         self.refusal = self.why_not()
 
     def why_not(self) -> str:
@@ -98,7 +101,7 @@ class Again:
             if not isinstance(s, TracedTensor):
                 return s.name if isinstance(s, Expr) else s
             read = [e.name if (e := liveness.number(n)) is not None and e.op == "sym" else None for n in (*s.sizes, *s.strides, s.offset)]
-            return Slot(s.vid, tuple(read), s.vid in wanted, s.storage_id in written)
+            return Slot(s.vid, tuple(read), s.vid in wanted, s.storage_id in written, not s.requires_grad)
 
         slots = tuple(map(slot, self.plan.inputs))
         made = {s.vid for s in slots if isinstance(s, Slot)} | self.saved
@@ -134,12 +137,13 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor that the node is given. `read`: the symbols that its sizes, strides and offset tell."""
+    """A tensor that the node is given. `read`: the symbols that its sizes, strides and offset tell; `bare`: it had no gradients."""
 
     vid: int
     read: tuple[str | None, ...]
     wanted: bool
     written: bool
+    bare: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +185,16 @@ class Recipe:
             used = [(h, g) for h, g in used if h.requires_grad]
             if not used:
                 return [None] * len(targets)
+            for vid, now in self.turned(slots).items():
+                with torch.autograd._unsafe_preserve_version_counter(env[vid]):
+                    Turned.apply(env[vid], now)  # type: ignore[no-untyped-call]
             heads, tangents = zip(*used, strict=True)
             return list(torch.autograd.grad(heads, targets, tangents, create_graph=True, allow_unused=True))
+
+    def turned(self, values: Sequence[Any]) -> dict[int, Any]:
+        """The inputs that had no gradients when the forward part ran, and have by now, by number."""
+        given = zip(self.slots, values, strict=True)
+        return {s.vid: v for s, v in given if not isinstance(s, str) and s.bare and not s.wanted and v.requires_grad}
 
     def bind(self, values: Sequence[Any]) -> tuple[dict[int, Any], dict[str, Any]]:
         """Tensors by number, and the values of symbols.
@@ -227,6 +239,20 @@ class Recipe:
             numbers[name] = outs[out] if dim is None else outs[out].size(dim)
 
 
+class Turned(torch.autograd.Function):
+    """What operations have kept as they do an input, with the history of that input as it is now: `w.requires_grad_()` behind the forward
+    part of eager has the gradients depend on `w` where their formulas read it, and nothing that was computed before."""
+
+    @staticmethod
+    def forward(ctx: Any, kept: torch.Tensor, now: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(kept)
+        return kept
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> tuple:
+        return None, grad
+
+
 TWICE = "this compiled region can be differentiated once, not twice (create_graph=True): {}. Decorate the function with pliant.disable"
 FREED = (  # PyTorch's words
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
@@ -242,13 +268,16 @@ class Twice:
 
     `gives`: for each input, which of the wanted gradients is its own. Where the forward part cannot run again (`refusal`): first-order
     gradients, and a clear error for whoever differentiates them, or what `second` gives for the gradients of all results, if it is there
-    (`second_backward.py`). `backward` is the compiled backward part.
+    (`second_backward.py`). `backward` is the compiled backward part. `bare`: the inputs that had no gradients; such a program takes them
+    for constants. `read`: those that running again reads, which may not have been written since.
     """
 
     refusal: str
     recipe: Callable[[], Recipe]
     gives: tuple[int | None, ...]
     repeated: Repeated
+    bare: tuple[int, ...]
+    read: tuple[int, ...]
     backward: Callable[..., tuple] | None = None
     second: Callable[[Any, Callable[..., tuple], Sequence[Any]], tuple | None] | None = None
 
@@ -267,12 +296,13 @@ class Twice:
                 return each(self.backward, ctx, given)
         if odd and self.refusal:
             raise RuntimeError(TWICE.format(self.refusal))
-        refusal = self.refusal or ("an input was written since" if versions(slots) != ctx.versions else "")
+        refusal = self.refusal or ("an input was written since" if self.written(ctx) else "")
         if not refusal:
             recipe = self.recipe()
             found = self.repeated.gradients(recipe, slots, ctx.saved_tensors if recipe.taken else (), grads)
             return tuple(None if i is None else found[i] for i in self.gives)
-        if self.second is not None and (made := self.second(ctx, self.backward, grads)) is not None:
+        late = any([slots[i].requires_grad for i in self.bare])
+        if not late and self.second is not None and (made := self.second(ctx, self.backward, grads)) is not None:
             return made
         with gradients(False):
             out = self.backward(ctx, *grads)
@@ -281,8 +311,12 @@ class Twice:
         refusing = iter(Refuse.apply(TWICE.format(refusal), len(tensors), *tensors, *sources))
         return tuple(None if g is None else next(refusing) for g in out)
 
+    def written(self, ctx: Any) -> bool:
+        """Whether running again would read what was written since."""
+        return versions([ctx.slots[i] for i in self.read]) != ctx.versions
 
-def versions(slots: tuple) -> tuple[int, ...]:
+
+def versions(slots: Sequence[Any]) -> tuple[int, ...]:
     """How often each of these tensors was written."""
     return tuple([x._version for x in slots if isinstance(x, torch.Tensor)])
 

@@ -143,7 +143,7 @@ class Repeated:
         self, recipe: Recipe, slots: Sequence[Any], saved: Sequence[Any], given: Sequence[Any], differentiable: bool = True
     ) -> list[Any]:
         """As `Recipe.gradients`."""
-        if self.deep or not capturing or odd_state():
+        if self.deep or not capturing or odd_state() or recipe.turned(slots):
             return recipe.gradients(slots, saved, given)
         self.times += 1
         if self.times <= PATIENCE:

@@ -207,6 +207,7 @@ class Replay:
         frame, stand = vm.frame, Stand()
         self.found[id(t.shadow)] = h = shadows.instance_dict(world, self.module)  # type: ignore[assignment]
         vm.frame = stand
+        in_place = True  # whether inputs that are met here for the first time have the numbers that those of the template had
         quick = world.log is None and not world.opaque  # else a block around this one is being recorded, or not all is located alike
         found = self.found
         try:
@@ -228,10 +229,14 @@ class Replay:
                         if alike:
                             continue
                         return False
+                before = None
                 if type(result) is TracedTensor and result.vid >= t.first_vid:
-                    trace.next_vid = max(trace.next_vid, first_vid + result.vid - t.first_vid)
+                    before = first_vid + result.vid - t.first_vid
+                    trace.next_vid = max(trace.next_vid, before)
+                last = trace.next_vid
                 if not self.read(event):
                     return False
+                in_place = in_place and (trace.next_vid == last or (last == before and trace.next_vid == last + 1))
             if world.n_symbols != n_symbols:
                 return False
         finally:
@@ -240,8 +245,9 @@ class Replay:
             return False
         if world.log is not None:  # a block around this one is being recorded
             world.log += t.elsewhere
-        trace.next_vid = first_vid
-        self.first_vid = first_vid
+        if in_place:
+            trace.next_vid = first_vid
+        self.first_vid = trace.next_vid  # else behind all of these: they would have the numbers of what the operations make
         return True
 
     def guarded(self, k: tuple, value: Any) -> bool:

@@ -61,6 +61,8 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any], idle: bool = Tru
     written = {t.vid: t for t in liveness.tensors_of(inputs) if rebased(trace, t)}
     seen = written | {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
     shown = leaves.shown(trace, inputs, outputs)
+    if trace.hooked and any([has_hooks(t) for t in seen.values() if t.vid not in shown]):
+        raise Uncut("a result", "a hook is set on it, which gradients of it that are asked for pass by", HOOKS)
     data_memory = trace.data_memory & memory_of([t for op in trace.ops for t in liveness.written(op)]) if trace.data_memory else set()
     unheard = data_memory & memory_of([t for t in liveness.tensors_of(inputs) if trace.leaves.get(t.vid, t).requires_grad])
     if not shown and (not seen or not unheard and len(seen) < 2):
@@ -68,8 +70,6 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any], idle: bool = Tru
     parents = parents_among([t for t in seen.values() if t.vid not in shown], trace.ops, slots - written.keys() | shown.keys())
     if not parents and not shown and not unheard:
         return []
-    if trace.hooked and any(map(has_hooks, parents)):
-        raise Uncut("a result", "a hook is set on it, which gradients of it that are asked for pass by", HOOKS)
     if not may_cut(trace) or data_memory and not shown and not unheard:
         raise uncut(trace, parents, shown)
     ops = can_run(trace, inputs)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.differential import (
     grammar_bundles,
     grammar_guises,
+    grammar_keepers,
     grammar_loops,
     grammar_memory,
     grammar_outside,
@@ -30,7 +31,8 @@ from tests.differential import (
 from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.helpers import Call, Observed
 
-STATES = grammar_states.THEMES | grammar_memory.THEMES | grammar_guises.THEMES | grammar_outside.THEMES | grammar_bundles.THEMES
+STATES = grammar_states.THEMES | grammar_memory.THEMES | grammar_guises.THEMES
+STATES |= grammar_outside.THEMES | grammar_bundles.THEMES | grammar_keepers.THEMES
 DIFFERENTIATED = ("grad", "history", "training", "names", "guises", "transforms")
 AROUND = tuple(name for name, theme in STATES.items() if theme.use is not None)
 USERS = ("users", "training", "loops", "reports")

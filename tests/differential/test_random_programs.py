@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from benchmarks import fuzz
+from tests import helpers
 from tests.conftest import FUZZ
-from tests.differential.generate import Program, programs
+from tests.differential.generate import STATES, Program, programs
 from tests.helpers import check_world
 
 THEMES = {"pure": 30, "mixed": 20, "breaks": 10, "grad": 8}  # a program with many breaks takes seconds
@@ -31,3 +33,10 @@ def test_random_programs(theme: str) -> None:
         run(data.draw(programs(theme), label="program"))
 
     property()
+
+
+@pytest.mark.parametrize("theme", STATES)
+def test_a_program_of_each_world(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands are tried by `python -m benchmarks.fuzz`; one of each shows that the grammar still makes programs that run."""
+    monkeypatch.setattr(helpers, "BACKEND", "aten")
+    assert fuzz.examine(f"{theme}:1") == ("right", "")

@@ -881,3 +881,60 @@ def test_constants_that_a_replay_reads_without_a_detour() -> None:
     for t, kind in blocks.GUARDED.items():
         locate = {"EQ_MATCH": World.constant, "ID_MATCH": World.identity}[kind]
         assert LOCATED[t].locate is locate, t
+
+
+class Holding(nn.Module):
+    """Tensors of all kinds of holders, of which some are read behind what is computed."""
+
+    def __init__(self, n: int, way: str) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(n))
+        self.act = nn.Identity()
+        self.way, self.k = way, torch.rand(())
+        self.items = [torch.rand(()), torch.rand(()) + 1]
+        self.table = {"a": torch.rand(()), "b": torch.rand(())}
+        self.pair = (torch.rand(()), torch.rand(()))
+        self.more = nn.ParameterList([nn.Parameter(torch.rand(n)) for _ in range(2)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.act(x * self.weight) + 1
+        if self.way == "items":
+            for t in self.items:
+                x = x * t + self.k
+        elif self.way == "table":
+            for t in self.table.values():
+                x = x * t + self.k
+        elif self.way == "pair":
+            for t in self.pair:
+                x = x * t + self.k
+        elif self.way == "more":
+            for t in self.more:
+                x = x * t + self.k
+        elif self.way == "unpacked":
+            a, b = self.items
+            return x * a - b * self.k
+        return x
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("way", ["items", "table", "pair", "more", "unpacked", "none"])
+def test_inputs_whose_numbers_are_others_than_the_template_s(both, way, grad) -> None:
+    """Inputs of a replay had the numbers of what its operations make, and so their values: where a container's tensors are met behind an
+    operation, and where a layer had been called, or read, before its call was recorded."""
+
+    def make(begin: str) -> Callable:
+        torch.manual_seed(0)
+        net = nn.Sequential(*[Holding(4, way) for _ in range(4)])
+
+        def program(x: torch.Tensor) -> torch.Tensor:
+            if begin == "called":
+                x = net[0](x)
+            elif begin == "read":
+                x = x * net[1].weight + net[2].k
+            return net(x)
+
+        return program
+
+    for begin in ("", "called", "read"):
+        with torch.set_grad_enabled(grad):
+            assert both(lambda: make(begin), torch.rand(3, 4)) >= 1  # noqa: B023

@@ -712,3 +712,76 @@ def test_a_parameter_that_is_written_behind_its_last_use():
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
     assert pliant.stats()["fallbacks"] == 0
+
+
+def heard_alone(x, w):
+    y = x * w
+    y.register_hook(lambda g: g * 2)
+    return y
+
+
+def heard_beside(x, w):
+    y = x * w
+    y.register_hook(lambda g: g * 2)
+    return w.sin(), y, y.detach() + 1
+
+
+@pytest.mark.parametrize("program", [heard_alone, heard_beside], ids=lambda f: f.__name__)
+def test_a_hook_on_a_result_is_called_before_what_is_set_on_it_later(program):
+    """Hooks from outside, the gradient that it keeps and gradients that are asked for were those before the hook."""
+    compiled = pliant.compile(program)
+    for n in (2, 3):
+        sides = []
+        for fn in (program, compiled):
+            heard: list[Any] = []
+            x, w = torch.linspace(0, 1, n, requires_grad=True), torch.full((n,), 0.5, requires_grad=True)
+            out = fn(x, w)
+            y = out if isinstance(out, torch.Tensor) else out[1]
+            assert len(y._backward_hooks) == 1
+            y.register_hook(heard.append)
+            y.retain_grad()
+            y.sum().backward(retain_graph=True)
+            sides.append([*heard, y.grad, x.grad, *torch.autograd.grad(y.sum(), (y, w))])
+        torch.testing.assert_close(*sides)
+
+
+def three_of_one(x, w):
+    return x * w, (x * w).sin(), (x + w).cos()
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("change", [lambda t: t.mul_(2), lambda t: t[:1].mul_(2), lambda t: t.view(-1)[:2].add_(1)], ids=range(3))
+def test_results_that_keep_their_gradients_and_are_written_then(change, backend):
+    """PyTorch finds what keeps a gradient by the number of the result: it asserted, or read past the end, for all but the first."""
+    compiled = pliant.compile(three_of_one, backend=backend, background=False)
+    for n in (3, 4):
+        sides = []
+        for fn in (three_of_one, compiled):
+            x, w = torch.linspace(0, 1, n, requires_grad=True), torch.full((n,), 0.5, requires_grad=True)
+            out = fn(x, w)
+            for t in out:
+                t.retain_grad()
+                change(t)
+                change(t)
+            sum((t * t).sum() for t in out).backward()
+            sides.append([*out, *[t.grad for t in out], x.grad, w.grad])
+        torch.testing.assert_close(*sides)
+
+
+def test_a_view_made_without_gradients_of_what_a_program_has_sent_backward():
+    """It is a leaf, of a base with a history that is gone."""
+
+    def program(x, w, kept):
+        y = x * w
+        (y * y).sum().backward()
+        with torch.no_grad():
+            kept.append(y.view(-1))
+        return y
+
+    for fn in (program, pliant.compile(program)):
+        kept: list[Any] = []
+        x, w = torch.ones(2, 3, requires_grad=True), torch.ones(3, requires_grad=True)
+        y = fn(x, w, kept)
+        assert (kept[0].is_leaf, kept[0].requires_grad, kept[0]._is_view(), y.is_leaf) == (True, True, True, False)
+        with pytest.raises(RuntimeError, match="a second time"):
+            (y * y).sum().backward()

@@ -204,10 +204,13 @@ def test_one_node_where_nothing_hangs_below():
     """Leaves without hooks: one backward program for all results."""
     compiled = pliant.compile(nested, background=False)
     x, y, z = (torch.rand(3, 4, requires_grad=True) for _ in range(3))
-    out = compiled(x, y, z)
-    assert len({t.grad_fn for t in out}) == 1
-    out = compiled(x, y * 2, z)
-    assert len({t.grad_fn for t in out}) == 3
+
+    def nodes(out: Any) -> set[Any]:
+        """(All results but the first of a node have one on top of it.)"""
+        return {n.next_functions[0][0] if (n := t.grad_fn).name() == "LiftBackward0" else n for t in out}
+
+    assert len(nodes(compiled(x, y, z))) == 1
+    assert len(nodes(compiled(x, y * 2, z))) == 3
 
 
 def two_losses(policy, critic, temperature, x):

@@ -654,3 +654,37 @@ def test_kinds_of_numbers_that_kernels_refuse(name):
             fn(x, torch.ones(3, dtype=torch.int64), log)
         said.append((str(caught.value), x.tolist(), log))
     assert said[0] == said[1]
+
+
+def written_first(x, y, count):
+    count.add_(1)
+    z = x.sin()
+    count.add_(1)
+    return z, y * 2
+
+
+def written_behind(x, y, count):
+    z = x.sin()
+    count.add_(1)
+    return z * y
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("program", [written_first, written_behind], ids=lambda f: f.__name__)
+def test_inputs_whose_history_autograd_refuses(program, backend):
+    """It is asked before anything is written: what raises is the operation that reads them first."""
+    compiled = pliant.compile(program, backend=backend, background=False)
+    for fn in (program, compiled):
+        counted = []
+        for written in (False, True):
+            x, y = torch.ones(2, 2, 3, requires_grad=True).unbind(0)
+            count = torch.tensor(0)
+            if written:
+                with torch.no_grad():
+                    x.add_(1)
+                with pytest.raises(RuntimeError, match="modified inplace"):
+                    fn(x, y, count)
+            else:
+                fn(x, y, count)
+            counted.append(count.item())
+        assert counted == ([2, 1] if program is written_first else [1, 0])

@@ -396,3 +396,45 @@ def test_second_derivatives_at_any_size(name):
             found.append([g, *torch.autograd.grad(g.pow(2).sum(), [x, *SIZED.parameters()], allow_unused=True)])
         same(*[[t if t is None else t.detach() for t in side] for side in found])
     assert pliant.stats()["recompiles"] == 0
+
+
+def through_a_parameter(x, w, count):
+    count.add_(1)
+    y = (x * w).sin() * w.view(-1)
+    return y * x, (y @ w).exp()
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+def test_a_parameter_that_gets_its_gradients_behind_the_forward_part(backend):
+    """Second gradients depend on it where the formulas of the first read it; what was computed before does not."""
+    compiled = pliant.compile(through_a_parameter, backend=backend, background=False)
+    for n in (3, 4, 4, 5):
+        sides = []
+        for fn in (through_a_parameter, compiled):
+            x, w, count = torch.linspace(0.5, 1, n).double().requires_grad_(), torch.linspace(1, 2, n).double(), torch.zeros(())
+            out = fn(x, w, count)
+            w.requires_grad_()
+            count.add_(1)  # the first gradients do not read it
+            firsts = [torch.autograd.grad(t.sum(), x, create_graph=True)[0] for t in out]
+            sides.append([*firsts, *[g for f in firsts for g in torch.autograd.grad(f.sum(), (x, w), retain_graph=True)]])
+            assert w._version == 0
+        torch.testing.assert_close(*sides)
+
+
+def test_such_a_parameter_of_a_region_that_cannot_run_again():
+    """A region with a hook takes what had no gradients for constants: it says so, if somebody asks."""
+
+    def program(x, w):
+        t = x * w
+        t.register_hook(lambda g: g * 2)
+        return t.sin() * w
+
+    for fn in (program, pliant.compile(program)):
+        x, w = torch.linspace(0.5, 1, 3).requires_grad_(), torch.ones(3)
+        out = fn(x, w)
+        w.requires_grad_()
+        (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        assert first.requires_grad
+        if fn is not program:
+            with pytest.raises(RuntimeError, match="differentiated once"):
+                torch.autograd.grad(first.sum(), w)

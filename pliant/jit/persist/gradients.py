@@ -14,7 +14,7 @@ import torch
 
 from pliant.codegen.aten import Executable
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
-from pliant.codegen.double_backward import FREED, Number, Recipe, Slot, Step, Twice, Value, versions
+from pliant.codegen.double_backward import FREED, Number, Recipe, Slot, Step, Twice, Value
 from pliant.codegen.nodes import Part, spend, spending, unspent
 from pliant.graph.originals import is_grad_enabled
 from pliant.jit.persist.guards import Weakly
@@ -48,7 +48,7 @@ def decode_argument(data: tuple, objects: Any) -> Any:
 
 def encode_recipe(recipe: Recipe, table: Writer) -> bytes:
     """A recipe as data. Raises NotPortable."""
-    slots = [s if isinstance(s, str) else (s.vid, s.read, s.wanted, s.written) for s in recipe.slots]
+    slots = [s if isinstance(s, str) else (s.vid, s.read, s.wanted, s.written, s.bare) for s in recipe.slots]
     steps = []
     for s in recipe.steps:
         args = [encode_argument(v, table) for v in s.args]
@@ -97,7 +97,7 @@ class Partial:
         slots = ctx.slots
         if slots is None:
             raise RuntimeError(FREED)
-        if versions(slots) != ctx.versions:
+        if self.twice.written(ctx):
             raise RuntimeError("an input of this compiled region was written before its gradients were computed from it again")
         recipe = self.twice.recipe()
         heads = [(s, g is not None) for s, g in zip(shared, grads) if s is not None]

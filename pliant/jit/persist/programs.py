@@ -223,7 +223,7 @@ def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
     later = node.later.watch, node.later.nodes, node.shared
     forward = encode_program(node.forward, table, linker, frozenset())
     around = encode_program(node.around, table, linker, frozenset(("_apply", "_on", "_kept")))
-    twice = node.twice.gives, node.twice.repeated.backend
+    twice = node.twice.gives, node.twice.repeated.backend, node.twice.bare, node.twice.read
     return node.name, forward, parts, around, refusal, recipe, twice, node.grad_on, node.heads, node.results, later, node.kept
 
 
@@ -250,8 +250,8 @@ def decode_second(heads: tuple, data: Any, objects: list[Any], modules: list[dic
 
 
 def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Executable:
-    name, forward, parts, around, refusal, recipe, (gives, backend), grad_on, heads, results, (watch, nodes, shared), kept = data
-    twice = Twice(refusal, gradients.Later(recipe, objects), gives, Repeated(backend))
+    name, forward, parts, around, refusal, recipe, (gives, backend, *inputs), grad_on, heads, results, (watch, nodes, shared), kept = data
+    twice = Twice(refusal, gradients.Later(recipe, objects), gives, Repeated(backend), *inputs)
     first = decode_program(forward, objects, modules, {})
     made = []
     for own, slots, through, backward, heads_with_history, second in parts:

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pliant.graph import layout, symnode
 from pliant.graph.decompositions import Unspelled, apply, tried
 from pliant.graph.originals import ORIGINAL, get_default_dtype, gradients, is_grad_enabled, math, operator, torch
 from pliant.graph.traced import TracedTensor
+from pliant.symbolic import ops
 
 aten = torch.ops.aten
 F = torch.nn.functional
@@ -113,13 +115,37 @@ def pinned() -> Any:
 
 
 # -- arithmetic -----------------------------------------------------------------------------------------------------------------
+WHOLE = 1 << 24  # so far float32 holds each whole number
+FAR, NEAR = 128, 1e-5  # a number below the one that is further from any whole number than the other is none in float32 either
+
+
 def power(x: Any, exponent: Any) -> Any:
     """Of a tensor, or of a number, with the number as a tensor: the derivative for tensors asks nothing."""
     if type(x) is TracedTensor:
         w = real(x if type(exponent) is torch.SymInt else widened(x))
-        return back(torch.pow(w, tensor_of(number(exponent), w)), x if x.dtype in REALS else w)
+        e = number(exponent)
+        if w.dtype is torch.float32 and not as_whole_as_it_is(e):
+            raise Unspelled
+        return back(torch.pow(w, tensor_of(e, w)), x if x.dtype in REALS else w)
     w = real(exponent if type(x) is torch.SymInt else widened(exponent))
     return back(torch.pow(tensor_of(number(x), w), w), exponent if exponent.dtype in REALS else w)
+
+
+def as_whole_as_it_is(e: Any) -> Any:
+    """Whether this exponent is a whole number, odd or even, in float32 too, or is none there either: so much decides powers of what is negative.
+
+    For others ATen's kernel answers by where an element lies (a vector's exponent is a float, that of what is left over a double).
+    """
+    if type(e) not in (torch.SymInt, torch.SymFloat) or not e.node.expr.backed:
+        return True
+    if not (-WHOLE <= e and e <= WHOLE):
+        return False
+    if type(e) is torch.SymInt:
+        return True
+    over = ops.sub(e.node.expr, ops.to_float(ops.floor(e.node.expr)))
+    size = ops.abs_(e.node.expr)
+    between = ops.and_(ops.and_(ops.ge(over, NEAR), ops.le(over, 1 - NEAR)), ops.le(size, float(FAR)))
+    return layout.ask(e.node.scope, ops.or_(ops.eq(over, 0.0), between), symnode.site_hook())
 
 
 def power_of(exponent: Any, x: Any) -> Any:

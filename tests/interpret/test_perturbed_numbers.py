@@ -312,3 +312,15 @@ def test_data_of_leaves_made_here_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         want, got = program(torch.ones(4)), pliant.compile(program, strict=True)(torch.ones(4))
     torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("numbers", [(1.5, 0.3, 5e-324, 2.5, 2.0000000001, 16777217.0, 3.0, -1e-46), (3, 5, 16777217, -16777219, 2)], ids=["floats", "ints"])
+def test_exponents_that_float32_holds_otherwise(numbers, backend):
+    x = -torch.linspace(1, 2, 9)
+    of = lambda x, p: (x * 2).pow(p) + 1  # noqa: E731
+    compiled = pliant.compile(of, backend=backend)
+    for p in numbers:
+        fixed = pliant.compile(lambda x, p=p: (x * 2).pow(p) + 1, backend=backend)
+        for got in (compiled(x, p), fixed(x)):
+            torch.testing.assert_close(got, of(x, p), equal_nan=True)

@@ -57,6 +57,19 @@ def refuse(*options: Any) -> None:
         raise Unspelled
 
 
+def old_ways(*options: Any) -> None:
+    """What old programs say in place of `reduction` is not spelled: False is another word than None there."""
+    if any([o is not None for o in options]):
+        raise Unspelled
+
+
+def flag(b: Any) -> bool:
+    """An option that PyTorch's C++ code takes; of no other type than `bool`."""
+    if type(b) is not bool:
+        raise Unspelled
+    return b
+
+
 # -- activations ----------------------------------------------------------------------------------------------------------------
 def leaky_relu(x: Any, negative_slope: Any = 0.01, inplace: Any = False) -> Any:
     refuse(inplace)
@@ -241,7 +254,7 @@ def alike(*tensors: Any) -> None:
 def smooth_l1_loss(
     x: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: Any = "mean", beta: Any = 1.0
 ) -> Any:
-    refuse(size_average, reduce)
+    old_ways(size_average, reduce)
     alike(x, target)
     if not number(beta) > 0:
         raise Unspelled
@@ -261,7 +274,7 @@ def huber_loss(x: Any, target: Any, reduction: Any = "mean", delta: Any = 1.0, w
 def margin_ranking_loss(
     a: Any, b: Any, target: Any, margin: Any = 0.0, size_average: Any = None, reduce: Any = None, reduction: Any = "mean"
 ) -> Any:
-    refuse(size_average, reduce)
+    old_ways(size_average, reduce)
     alike(a, b, target)
     return reduced(torch.clamp_min(-target * (a - b) + number(margin), 0), reduction)
 
@@ -269,7 +282,7 @@ def margin_ranking_loss(
 def hinge_embedding_loss(
     x: Any, target: Any, margin: Any = 1.0, size_average: Any = None, reduce: Any = None, reduction: Any = "mean"
 ) -> Any:
-    refuse(size_average, reduce)
+    old_ways(size_average, reduce)
     alike(x, target)
     zeros = torch.zeros_like(x)
     apart = torch.where(target != 1, torch.clamp_min(number(margin) - x, 0), zeros)
@@ -279,7 +292,7 @@ def hinge_embedding_loss(
 def cosine_embedding_loss(
     a: Any, b: Any, target: Any, margin: Any = 0, size_average: Any = None, reduce: Any = None, reduction: Any = "mean"
 ) -> Any:
-    refuse(size_average, reduce)
+    old_ways(size_average, reduce)
     alike(a, b)
     if len(target.sizes) != len(a.sizes) - 1 or not a.sizes or reduction not in ("none", "mean", "sum"):
         raise Unspelled
@@ -295,12 +308,12 @@ def triplet_margin_loss(
     anchor: Any, positive: Any, negative: Any, margin: Any = 1.0, p: Any = 2, eps: Any = 1e-6, swap: Any = False,
     size_average: Any = None, reduce: Any = None, reduction: Any = "mean",
 ) -> Any:  # fmt: skip
-    refuse(size_average, reduce)
+    old_ways(size_average, reduce)
     alike(anchor, positive, negative)
     if not number(margin) > 0:
         raise Unspelled
     near, far = F.pairwise_distance(anchor, positive, p, eps), F.pairwise_distance(anchor, negative, p, eps)
-    if swap:
+    if flag(swap):
         far = torch.minimum(far, F.pairwise_distance(positive, negative, p, eps))
     return reduced(torch.clamp_min(margin + near - far, 0), reduction)
 
@@ -309,9 +322,10 @@ def poisson_nll_loss(
     x: Any, target: Any, log_input: Any = True, full: Any = False, size_average: Any = None, eps: Any = 1e-8, reduce: Any = None,
     reduction: Any = "mean",
 ) -> Any:  # fmt: skip
-    refuse(size_average, reduce, full)
+    old_ways(size_average, reduce)
+    refuse(full)
     alike(x, target)
-    return reduced(torch.exp(x) - target * x if log_input else x - target * torch.log(x + number(eps)), reduction)
+    return reduced(torch.exp(x) - target * x if flag(log_input) else x - target * torch.log(x + number(eps)), reduction)
 
 
 def cross_entropy(
@@ -319,7 +333,8 @@ def cross_entropy(
     reduction: Any = "mean", label_smoothing: Any = 0.0,
 ) -> Any:  # fmt: skip
     """Of class indices: the smooth part is one more loss, of the sum over classes. (at::native::cross_entropy_loss_label_smoothing)"""
-    refuse(size_average, reduce, weight)
+    old_ways(size_average, reduce)
+    refuse(weight)
     w = real(x)
     if w is not x or type(target) is not TracedTensor or target.dtype is not torch.int64 or len(target.sizes) != len(x.sizes) - 1:
         raise Unspelled

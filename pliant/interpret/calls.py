@@ -120,6 +120,10 @@ def run_frame(fn: Any, loc: list) -> Any:
 
 
 ASK_EQUALITY = frozenset({"count", "index", "remove", "split", "subgroup"})  # the last two are those of groups of exceptions
+OF_ITEMS = frozenset({
+    "count", "index", "remove", "sort", *[f"__{n}__" for n in "eq ne lt le gt ge contains repr str format hash reduce reduce_ex".split()],
+})  # fmt: skip
+"""Methods of containers that ask what is in them, and what is in that."""
 
 
 def native(fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -131,6 +135,8 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
             kwargs["key"] = vm.callback_key(kwargs["key"])
     if type(getattr(fn, "__self__", None)) is set and fn.__name__ == "pop":
         ordered(fn.__self__)
+    if (type(fn) is BuiltinType or type(fn) is types.MethodWrapperType) and fn.__name__ in OF_ITEMS:
+        shadows.read_deep(vm.world, fn.__self__)
     if type(fn) is BuiltinType and fn.__name__ in ASK_EQUALITY and isinstance(fn.__self__, (list, tuple, BaseExceptionGroup)):
         vm.note_equality(fn.__self__, *args)
     caller = vm.frame
@@ -254,6 +260,15 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
     return out
 
 
+OTHER_NUMBERS: set[type] = set()
+"""Types of numbers, NumPy's and what stands for them, with which a size makes one of theirs: a symbolic size would stay what it is."""
+
+
+def of_another_arithmetic(a: Any, depth: int = 2) -> bool:
+    t = type(a)
+    return t in OTHER_NUMBERS or (t is tuple or t is list) and depth > 0 and any([of_another_arithmetic(x, depth - 1) for x in a])
+
+
 def name_of(fn: Any) -> str:
     return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__name__)
 
@@ -327,6 +342,8 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
     kind = p.kind
     if kind == "graph":
         if type(fn) is FunctionType:
+            if any([type(a) not in PASSED and of_another_arithmetic(a) for a in (*args, *kwargs.values())]):
+                return inline(fn, args, kwargs)  # beside a symbolic size it would come to another type in CPython's hands
             guard_function(fn)
             guard_inside(fn)
             with warnings_heard():

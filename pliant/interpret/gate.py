@@ -66,7 +66,7 @@ def to_c(fn: Any, a: Any) -> Any:
     if row is not None:
         return a if row.plain else row.to_c(fn, a) if row.to_c is not None else a
     world = vm.world
-    if t in CONTAINERS or id(a) in world.by_copy:
+    if shadows.walked_by_c(world, a):
         shadows.read_deep(world, a)
         if (t is set or t is frozenset) and name_of(fn) not in ORDERLESS:
             ordered(a)

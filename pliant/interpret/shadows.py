@@ -434,8 +434,7 @@ def read_all(world: World, c: Any) -> None:
 
 def read_deep(world: World, c: Any, seen: set | None = None) -> None:
     """`all`, and whatever containers are inside: C code may walk them."""
-    t = type(c)
-    if t not in CONTAINERS and id(c) not in world.by_copy:
+    if not walked_by_c(world, c):
         return
     if seen is None:
         seen = set()
@@ -444,10 +443,14 @@ def read_deep(world: World, c: Any, seen: set | None = None) -> None:
     seen.add(id(c))
     if id(c) in world.by_copy:
         read_all(world, c)
-    for x in stored(c).values() if isinstance(c, dict) else held_in(c):
-        tx = type(x)
-        if tx in CONTAINERS or id(x) in world.by_copy:
-            read_deep(world, x, seen)
+    for x in (c.start, c.stop, c.step) if type(c) is slice else stored(c).values() if issubclass(type(c), dict) else held_in(c):
+        read_deep(world, x, seen)
+
+
+def walked_by_c(world: World, c: Any) -> bool:
+    """Whether C code that is given `c` may walk it: a container, and a tuple of any class, whose items nobody need have read."""
+    t = type(c)
+    return t in CONTAINERS or issubclass(t, (tuple, slice)) or id(c) in world.by_copy
 
 
 def stored(d: Any) -> Any:

@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import nn
 from torch._higher_order_ops.map import map as torch_map
+from torch.utils import _cxx_pytree as cxx_pytree
 from torch.utils import _pytree as pytree
 
 from tests.helpers import check, compiled, pliant
@@ -1388,3 +1389,35 @@ def test_names_that_go_and_are_stored_again(kind, change):
             except (AttributeError, KeyError) as e:
                 said.append((type(e), list(vars(o).items())))
         assert said[0] == said[1]
+
+
+class Pair(typing.NamedTuple):
+    first: int
+    rest: list
+
+
+class Row(tuple):
+    pass
+
+
+ASKED_OF_TUPLES = {
+    "equal": lambda p: p == (1, [3]), "less": lambda p: p < (1, [2, 5]), "count": lambda p: [p].count((1, [3])),
+    "index": lambda p: (1, [3]) in ((1, [4]), p), "sort": lambda p: sorted([p, (1, [2, 5])]), "largest": lambda p: max(p, (1, [2, 5])),
+    "text": lambda p: f"{p} {[p]!r}", "leaves": lambda p: cxx_pytree.tree_leaves([p]), "slice": lambda p: slice(p) == slice((1, [3])),
+    "method": lambda p: p.__eq__((1, [3])), "value": lambda p: (1, [3]) in {1: p}.values(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [Pair, lambda *a: Row(a), lambda *a: a], ids=["named", "row", "plain"])
+@pytest.mark.parametrize("ask", ASKED_OF_TUPLES.values(), ids=ASKED_OF_TUPLES)
+def test_c_code_walks_tuples_of_any_class(ask, make):
+    def program(x, p):
+        return x + 1, ask(p)
+
+    compiled = pliant.compile(program, strict=True, backend="aten")
+    x, held = torch.ones(2), [2]
+    kept = make(1, held)
+    for n in (2, 3, 4, 2):
+        held[0] = n
+        for p in (kept, make(1, [n])):
+            assert repr(compiled(x, p)) == repr(program(x, p))

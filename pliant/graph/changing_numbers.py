@@ -145,9 +145,8 @@ def power(x: Any, exponent: Any) -> Any:
 
 
 def as_whole_as_it_is(e: Any) -> Any:
-    """Whether this exponent is a whole number, odd or even, in float32 too, or is none there either: so much decides powers of what is negative.
-
-    For others ATen's kernel answers by where an element lies (a vector's exponent is a float, that of what is left over a double).
+    """Whether this exponent is a whole number, odd or even, in float32 too, or is none there either, which decides powers of what is
+    negative. For others ATen's kernel answers by where an element lies: a vector's exponent is a float, that of what is left over a double.
     """
     if type(e) not in (torch.SymInt, torch.SymFloat) or not e.node.expr.backed:
         return True

@@ -315,7 +315,7 @@ def test_data_of_leaves_made_here_under_autocast():
 
 
 @pytest.mark.parametrize("backend", ["aten", "native"])
-@pytest.mark.parametrize("numbers", [(1.5, 0.3, 5e-324, 2.5, 2.0000000001, 16777217.0, 3.0, -1e-46), (3, 5, 16777217, -16777219, 2)], ids=["floats", "ints"])
+@pytest.mark.parametrize("numbers", [(1.5, 0.3, 5e-324, 2.5, 2.0000000001, 16777217.0, 3.0, -1e-46), (3, 5, 16777217, -16777219, 2)])
 def test_exponents_that_float32_holds_otherwise(numbers, backend):
     x = -torch.linspace(1, 2, 9)
     of = lambda x, p: (x * 2).pow(p) + 1  # noqa: E731

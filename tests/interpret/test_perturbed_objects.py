@@ -1421,3 +1421,56 @@ def test_c_code_walks_tuples_of_any_class(ask, make):
         held[0] = n
         for p in (kept, make(1, [n])):
             assert repr(compiled(x, p)) == repr(program(x, p))
+
+
+class AnswersForAll:
+    def __init__(self):
+        self.n = 1
+
+    def __getattr__(self, name):
+        if name == "__deepcopy__":
+            return lambda memo: 7
+        raise AttributeError(name)
+
+
+class Refuses:
+    def __getattr__(self, name):
+        raise TypeError(name)
+
+
+def linear_with(change):
+    m = nn.Linear(2, 2)
+    change(m.__dict__)
+    return m
+
+
+def held_by(name, answer):
+    """An instance that has this itself."""
+    thing = type("Thing", (), {})()
+    setattr(thing, name, answer)
+    return thing
+
+
+COPIED = {
+    "getattr": AnswersForAll, "refuses": Refuses, "deepcopy": lambda: held_by("__deepcopy__", lambda memo: 5),
+    "reduce": lambda: held_by("__reduce_ex__", lambda protocol: "x"), "module": lambda: linear_with(lambda d: d.update(__deepcopy__=lambda m: 6)),
+    "no parameters": lambda: linear_with(lambda d: d.update(_parameters=None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", COPIED.values(), ids=COPIED)
+@pytest.mark.parametrize("copying", [copy.copy, copy.deepcopy])
+def test_instances_answer_for_their_copies(copying, make):
+    o = make()
+
+    def program(x):
+        made = copying(o)
+        return x + 1, type(made), made is o
+
+    said = []
+    for f in (program, pliant.compile(program, strict=True, backend="aten")):
+        try:
+            said.append(repr(f(torch.ones(2))))
+        except TypeError as e:
+            said.append(str(e))
+    assert said[0] == said[1]

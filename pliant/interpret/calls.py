@@ -243,7 +243,8 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
             raise Break("PL0012", f"{name_of(fn)} makes a leaf, whose gradients the program may want", clean=True)
     if type(fn) in OPERATORS:
         guard_rules(fn)
-        fn = overload_of(fn, args, kwargs)
+        if not torch._C._len_torch_function_stack():  # modes are told of what is called
+            fn = overload_of(fn, args, kwargs)
     caller = vm.frame
     if caller is not None:
         caller.tail = False

@@ -97,12 +97,23 @@ def keep_apart(world: World, written: list[Shadow]) -> None:
         others = []
         for o in groups[(type(h.orig), type(h.owner))]:
             if o is not h:  # whatever was read of it: that it lacks an item, too
-                others.append(world.sources[id(o.owner if o.owner is not None else o.orig)])
+                others.append((o.orig, world.sources[id(o.owner if o.owner is not None else o.orig)]))
         others += [
-            above.source.key(k) for (_, k), (o, above) in world.glimpsed.items() if type(o) is type(h.orig) and o is not h.orig
+            (o, above.source.key(k)) for (_, k), (o, above) in world.glimpsed.items() if type(o) is type(h.orig) and o is not h.orig
         ]
-        if others:
-            world.guard(src, "NOT_ALIAS", tuple(others), tuple(others))
+        for sources in of_different(others):
+            world.guard(src, "NOT_ALIAS", sources, sources)
+
+
+def of_different(met: list[tuple[Any, Any]]) -> list[tuple]:
+    """The sources in groups, none of which has two for one object: a guard says that no two of its sources give the same."""
+    groups: list[dict[int, Any]] = []
+    for o, source in {(id(o), source): (o, source) for o, source in met}.values():
+        group = next((g for g in groups if id(o) not in g), None)
+        if group is None:
+            groups.append(group := {})
+        group[id(o)] = source
+    return [tuple(g.values()) for g in groups]
 
 
 def keep_changed_apart(world: World) -> None:

@@ -197,7 +197,9 @@ def method_literal(b: Builder, m: types.MethodType) -> str:
     if type(m.__self__) is Generator and m.__func__ in GENERATOR_METHODS or type(m.__self__) is Grown:
         return f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__func__.__name__!r})"
     if not callable(m.__func__):  # C code can bind anything
-        raise CannotReconstruct("a bound method of what cannot be called")
+        if hasattr(type(m.__func__), "__get__"):
+            raise CannotReconstruct("a bound method of what cannot be called")
+        return f"{b.constant(classmethod)}({b.ref(m.__func__)}).__get__(None, {b.ref(m.__self__)})"
     return f"{b.constant(types.MethodType, 'method')}({b.ref(m.__func__)}, {b.ref(m.__self__)})"
 
 

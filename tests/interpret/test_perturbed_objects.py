@@ -1474,3 +1474,30 @@ def test_instances_answer_for_their_copies(copying, make):
         except TypeError as e:
             said.append(str(e))
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("one, other", [("_parameters", "_buffers"), ("_buffers", "_modules"), ("_modules", "_parameters")])
+def test_one_dict_for_two_parts_of_a_module(one, other):
+    class Holds(nn.Module):
+        def forward(self, x):
+            self.kept = nn.ReLU()
+            return x + 1
+
+    said = []
+    for compiling in (False, True):
+        m = Holds()
+        m.__dict__[one] = m.__dict__[other]
+        run = (lambda x, m=m: m(x)) if not compiling else pliant.compile(lambda x, m=m: m(x), strict=True, backend="aten")
+        said.append((run(torch.ones(3)).tolist(), sorted(m._modules), sorted(m._buffers)))
+    assert said[0] == said[1]
+
+
+def test_class_method_of_what_cannot_be_called():
+    class Bound:
+        it = classmethod(3)
+
+    def program(x):
+        return x + 1, Bound.it
+
+    (a, m), (b, n) = program(torch.ones(2)), pliant.compile(program, strict=True, backend="aten")(torch.ones(2))
+    assert torch.equal(a, b) and (m.__func__, m.__self__) == (n.__func__, n.__self__)

@@ -1501,3 +1501,17 @@ def test_class_method_of_what_cannot_be_called():
 
     (a, m), (b, n) = program(torch.ones(2)), pliant.compile(program, strict=True, backend="aten")(torch.ones(2))
     assert torch.equal(a, b) and (m.__func__, m.__self__) == (n.__func__, n.__self__)
+
+
+def test_a_branch_on_a_count_whose_side_makes_a_list():
+    o = types.SimpleNamespace(n=torch.tensor(3))
+
+    def program():
+        if 1 > o.n:
+            return [5]
+        return [o.n * 0.5]
+
+    run = pliant.compile(program, strict=True, backend="aten")
+    for n in (3, 0, 4):
+        o.n = torch.tensor(n)
+        assert run() == program()

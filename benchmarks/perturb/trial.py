@@ -37,7 +37,7 @@ from benchmarks.perturb.places import Place, Walk, is_library
 from benchmarks.perturb.state import World, plain
 from benchmarks.perturb.subjects import Call, Subject
 from benchmarks.perturb.values import SKIP
-from pliant.errors import PliantError
+from pliant.errors import FakeKernelError, PliantError
 
 EAGER_S = 1.0  # a changed program may never end
 COMPILED_S = 20.0
@@ -430,6 +430,9 @@ class Trial:
         sentence, far = apart
         if type(want.error).__module__.startswith("torch._dynamo"):  # PyTorch's eager runs TorchDynamo there, which refuses the change
             self.counts["TorchDynamo refuses"] += 1
+            return None
+        if isinstance(got.error, FakeKernelError):  # a promise that the program made to compilers alone, and that the change breaks
+            self.counts["fake kernels that do not fit"] += 1
             return None
         if isinstance(got.error, PliantError) and f"; CPython raised {type(want.error).__name__}" in str(got.error):
             self.counts["both raise"] += 1  # by another type or in other words, which strict mode alone tells

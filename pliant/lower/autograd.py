@@ -266,8 +266,8 @@ class Plan:
             if trace.wrapping and not isinstance(e, Reconsider):  # code of a class that is taken apart, maybe: eager says what it says
                 raise Reconsider(self.name, str(e), WRAPPED) from e
             said = found[found.lastindex].replace(".", "::") if found is not None else None
-            if said is None and isinstance(e, Untraceable) and (refusal := of_the_program(e)) is not None:
-                raise Reconsider(self.name, str(e), refusal) from e
+            if said is None and of_an_operator(e) is None and (refusal := of_the_program(e)) is not None:
+                raise Reconsider(self.name, str(e), refusal) from e  # what it raises, eager raises once gradients arrive
             name = self.operator_named(said, start) if said is not None else self.forward_of(trace.failed_node, start)
             name = name or self.of_invalid(str(e), start) or of_an_operator(e)
             if name is None and isinstance(e, RuntimeError):
@@ -277,10 +277,14 @@ class Plan:
             if name is None:
                 raise
             raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e
+        except Reconsider:
+            raise
         except Exception as e:  # of shape functions in Python, maybe of what the run knows, or of a function that an operator was given
             name = of_an_operator(e)
             if name is None and isinstance(e, OF_SHAPES) and of_the_program(e) is None:
                 name = self.forward_of(trace.failed_node, start)
+            if name is None and (refusal := of_the_program(e)) is not None:
+                raise Reconsider(self.name, str(e), refusal) from e
             if name is None:
                 raise
             raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e

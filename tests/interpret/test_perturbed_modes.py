@@ -424,3 +424,26 @@ def test_a_derivative_of_an_operator_that_raises():
     assert torch.equal(y, (x * 2).sin())
     with pytest.raises(ValueError, match="no gradient today"):
         y.sum().backward()
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, g):
+        return g @ ctx.saved_tensors[0].T, None
+
+
+def test_a_function_whose_backward_raises_outside_of_autocast():
+    run = pliant.compile(lambda x, w: Product.apply(x, w) * 2, strict=True, backend="aten")
+    x, w = torch.ones(3, 4, requires_grad=True), torch.ones(4, 3)
+    with torch.autocast("cpu", dtype=torch.float16):
+        y = run(x, w)
+    assert y.dtype is torch.float16
+    with pytest.raises(RuntimeError, match="dtype"):
+        y.sum().backward()
+    run(x, w).sum().backward()
+    assert torch.equal(x.grad, torch.full((3, 4), 6.0))

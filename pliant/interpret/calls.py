@@ -32,7 +32,7 @@ from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
 from pliant.interpret.compiler_settings import SAID
-from pliant.interpret.gate import SETTINGS, captured_call, has_c_state, ordered, readable, to_c, to_graph
+from pliant.interpret.gate import OF_ITEMS, SETTINGS, captured_call, has_c_state, of_another_arithmetic, ordered, readable, to_c, to_graph
 from pliant.interpret.generators import Generator, Left
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
@@ -120,12 +120,6 @@ def run_frame(fn: Any, loc: list) -> Any:
 
 
 ASK_EQUALITY = frozenset({"count", "index", "remove", "split", "subgroup"})  # the last two are those of groups of exceptions
-OF_ITEMS = frozenset({
-    "count", "index", "remove", "sort", *[f"__{n}__" for n in "eq ne lt le gt ge contains repr str format hash reduce reduce_ex".split()],
-})  # fmt: skip
-"""Methods of containers that ask what is in them, and what is in that."""
-
-
 def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Run a C function on real objects; Python frames that it starts come back to the interpreter."""
     args = tuple([to_c(fn, a) for a in args])
@@ -243,8 +237,7 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
             raise Break("PL0012", f"{name_of(fn)} makes a leaf, whose gradients the program may want", clean=True)
     if type(fn) in OPERATORS:
         guard_rules(fn)
-        if not torch._C._len_torch_function_stack():  # modes are told of what is called
-            fn = overload_of(fn, args, kwargs)
+        fn = fn if globalstate.user_modes() else overload_of(fn, args, kwargs)  # modes are told of what is called
     caller = vm.frame
     if caller is not None:
         caller.tail = False
@@ -259,15 +252,6 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
             if issubclass(type(x), torch.Tensor) and type(x) is not TracedTensor:
                 raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
     return out
-
-
-OTHER_NUMBERS: set[type] = set()
-"""Types of numbers, NumPy's and what stands for them, with which a size makes one of theirs: a symbolic size would stay what it is."""
-
-
-def of_another_arithmetic(a: Any, depth: int = 2) -> bool:
-    t = type(a)
-    return t in OTHER_NUMBERS or (t is tuple or t is list) and depth > 0 and any([of_another_arithmetic(x, depth - 1) for x in a])
 
 
 def name_of(fn: Any) -> str:

@@ -59,6 +59,12 @@ STORES = {
 }  # fmt: skip
 
 
+OF_ITEMS = frozenset({
+    "count", "index", "remove", "sort", *[f"__{n}__" for n in "eq ne lt le gt ge contains repr str format hash reduce reduce_ex".split()],
+})  # fmt: skip
+"""Methods of containers that ask what is in them, and what is in that."""
+
+
 def to_c(fn: Any, a: Any) -> Any:
     """What C code `fn` is given for `a`. Raises Break where it would read what nobody guarded."""
     t = type(a)
@@ -215,6 +221,15 @@ SETTINGS: set[type] = {
 }  # fmt: skip
 """Leaves of a call of torch that are guarded by value, or symbols."""
 SEQUENCES = (list, tuple, torch.Size)
+
+
+OTHER_NUMBERS: set[type] = set()
+"""Types of numbers, NumPy's and what stands for them, with which a size makes one of theirs: a symbolic size would stay what it is."""
+
+
+def of_another_arithmetic(a: Any, depth: int = 2) -> bool:
+    t = type(a)
+    return t in OTHER_NUMBERS or (t is tuple or t is list) and depth > 0 and any([of_another_arithmetic(x, depth - 1) for x in a])
 
 
 OF_CONDITIONS = {

@@ -397,7 +397,7 @@ OF_SHAPES = (ArithmeticError, AssertionError, IndexError, ValueError)
 
 
 def of_an_operator(e: Exception) -> str | None:
-    """The operator whose derivative, that `torch.library.register_autograd` was told of, has raised this: eager does once gradients arrive."""
+    """The operator whose derivative (`torch.library.register_autograd`) has raised this, as eager does once gradients arrive."""
     tb = e.__traceback__
     while tb is not None and tb.tb_frame.f_globals is not of_operators.__dict__:
         tb = tb.tb_next

@@ -1453,7 +1453,8 @@ def held_by(name, answer):
 
 COPIED = {
     "getattr": AnswersForAll, "refuses": Refuses, "deepcopy": lambda: held_by("__deepcopy__", lambda memo: 5),
-    "reduce": lambda: held_by("__reduce_ex__", lambda protocol: "x"), "module": lambda: linear_with(lambda d: d.update(__deepcopy__=lambda m: 6)),
+    "reduce": lambda: held_by("__reduce_ex__", lambda protocol: "x"),
+    "module": lambda: linear_with(lambda d: d.update(__deepcopy__=lambda m: 6)),
     "no parameters": lambda: linear_with(lambda d: d.update(_parameters=None)),
 }  # fmt: skip
 
@@ -1515,3 +1516,21 @@ def test_a_branch_on_a_count_whose_side_makes_a_list():
     for n in (3, 0, 4):
         o.n = torch.tensor(n)
         assert run() == program()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.RMSprop, torch.optim.Adam])
+@pytest.mark.parametrize("foreach", [False, True])
+def test_an_optimizer_that_is_to_be_capturable(kind, foreach):
+    m = nn.Linear(2, 2)
+    o = kind(m.parameters(), foreach=foreach)
+
+    def step(x):
+        m(x).sum().backward()
+        o.step()
+        return x + 1
+
+    run = pliant.compile(step, strict=True, backend="aten")
+    run(torch.ones(2))
+    o.param_groups[0]["capturable"] = True
+    with pytest.raises(AssertionError, match="capturable=True"):
+        run(torch.ones(2))

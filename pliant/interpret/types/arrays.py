@@ -22,8 +22,8 @@ if np is not None:
     from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedScalar, whole_array
     from pliant.interpret.arrays.table import CODE, compute, without_tensors
     from pliant.interpret.arrays.ufuncs import t
-    from pliant.interpret.calls import OTHER_NUMBERS, SYMBOLIC, UNTRACED
-    from pliant.interpret.gate import name_of
+    from pliant.interpret.calls import SYMBOLIC, UNTRACED
+    from pliant.interpret.gate import OTHER_NUMBERS, name_of
     from pliant.interpret.state import Break
     from pliant.interpret.types.row import row
     from pliant.interpret.world import SOURCED, World

@@ -10,7 +10,8 @@ from typing import Any
 from pliant.graph.originals import make_leaf, needed
 from pliant.graph.seeding import put_back
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import shadows, tracebacks
+from pliant.guards.views import walked
+from pliant.interpret import set_order, shadows, tracebacks
 from pliant.interpret.capture import UNSET, Effect
 from pliant.interpret.late_text import TextNeeded
 from pliant.interpret.shadows import WRITTEN, Shadow, stored
@@ -232,8 +233,11 @@ def spliced(h: Shadow) -> Effect:
 
 
 def set_difference(world: World, h: Shadow, out: list[Effect]) -> None:
-    if h.copy != h.orig:
-        out.append(Effect("set_replace", h.orig, (list(h.copy),)))
+    if set_order.differ(h.copy, h.orig):
+        table = set_order.table_of(h.copy)
+        if table is not None:  # which is what comes of that of the original
+            world.guard(h.source.apply("walked"), "EQ_MATCH", walked(h.orig))
+        out.append(Effect("set_replace", h.orig, (list(h.copy), table)))
 
 
 DIFFERENCES = {dict: dict_difference, list: sequence_difference, collections.deque: sequence_difference, set: set_difference}

@@ -31,7 +31,7 @@ from pliant.graph.originals import operator
 from pliant.graph.seeding import OWN
 from pliant.graph.symnode import concrete
 from pliant.guards.views import walked
-from pliant.interpret import set_order, shadows
+from pliant.interpret import shadows
 from pliant.interpret.attributes import getattr_, lookup, not_yet
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
@@ -116,13 +116,11 @@ def ordered(s: set | frozenset) -> None:
         world.bound_here = "the order of a set"
     h = world.by_copy.get(id(s))
     if h is not None:
-        if not h.walks or not (h.copy == h.orig or set_order.same_table(h.copy, h.orig)):
-            raise Break("PL0007", "the order of a set from outside, which was made in many steps", clean=True)
-        source, s = h.source, h.orig
+        source, table = h.source, h.orig
     else:
-        source = world.standing[id(s)][2] if id(s) in world.standing else None
+        source, table = world.standing[id(s)][2] if id(s) in world.standing else None, s
     if source is not None and len(s) > 1:
-        world.guard(source.apply("walked"), "EQ_MATCH", walked(s))
+        world.guard(source.apply("walked"), "EQ_MATCH", walked(table))
 
 
 @functools.cache

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant import native
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import KEYS, held_in
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
-from pliant.interpret import set_order
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.state import Break, changed, vm
@@ -36,7 +36,7 @@ CONSTANT_TYPES = {str, bytes, bool, type(None), complex, type(Ellipsis), type(No
 class Shadow:
     """An outside container and the copy of it that the program sees. `located`: keys (indexes) whose values went through `locate`."""
 
-    __slots__ = ("all", "copy", "keys_known", "lacks", "lacks_here", "late", "located", "orig", "owner", "source", "walks")
+    __slots__ = ("all", "copy", "keys_known", "lacks", "lacks_here", "late", "located", "orig", "owner", "source")
 
     def __init__(self, orig: Any, copy: Any, source: Source, owner: Any) -> None:
         self.orig = orig
@@ -47,7 +47,6 @@ class Shadow:
         self.all = False
         self.keys_known = False
         self.late = False  # emitted code reads items of it (`late_items.py`)
-        self.walks = True  # the copy of a set is walked in the order of the set
         self.lacks: dict[str, Any] = {}  # names that the program relied on to lack here, or to be empty dicts
         self.lacks_here: Guard | None = None  # the DICT_LACKS of the latest instruction that relied on some
 
@@ -62,11 +61,8 @@ def registered(world: World, h: Shadow) -> Shadow:
 
 
 def shadow(world: World, v: Any, source: Source, owner: Any = None) -> Shadow:
-    copy, walks = v.copy() if owner is None else dict(v), True
-    if type(v) is set:
-        copy, walks = set_order.copy(v)
+    copy = native.set_clone(v) if type(v) is set else v.copy() if owner is None else dict(v)
     h = registered(world, Shadow(v, copy, source, owner))
-    h.walks = walks
     if owner is None:
         world.guard(source, "TYPE_MATCH", type(v))
         for name in C_FIELDS.get(type(v), ()):  # type: ignore[call-overload]

@@ -41,7 +41,11 @@ def table_of(s: Any) -> Table | None:
 def by_itself(items: list, table: Table) -> bool:
     """Whether a new set of these has this table."""
     s = set(items)
-    return native.places_in_set(s) == table[0] and all([x is y for x, y in zip(members(s), items, strict=True)])
+    return native.places_in_set(s) == table[0] and alike(members(s), items)
+
+
+def alike(some: list, others: list) -> bool:
+    return len(some) == len(others) and all([x is y for x, y in zip(some, others, strict=True)])
 
 
 def made(items: list, table: Table) -> set:
@@ -64,4 +68,4 @@ def become(s: set, items: Sequence, table: Table | None) -> None:
 
 def differ(a: set, b: set) -> bool:
     """Whether a set is another one than it was, or would be walked or go on otherwise."""
-    return a != b or native.places_in_set(a) != native.places_in_set(b)
+    return native.places_in_set(a) != native.places_in_set(b) or not alike(members(a), members(b))

@@ -447,3 +447,30 @@ def test_a_function_whose_backward_raises_outside_of_autocast():
         y.sum().backward()
     run(x, w).sum().backward()
     assert torch.equal(x.grad, torch.full((3, 4), 6.0))
+
+
+class Slope(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, g):
+        return g * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        raise ValueError("no second derivative")
+
+
+class Twofold(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return Slope.apply(ctx.saved_tensors[0], g)
+
+
+def test_a_function_that_a_backward_applies_and_whose_own_backward_raises():
+    run = pliant.compile(lambda x: torch.autograd.grad(Twofold.apply(x).sum(), x, create_graph=True)[0] * x, strict=True, backend="aten")
+    x = torch.ones(3, requires_grad=True)
+    assert torch.equal(run(x), torch.full((3,), 2.0))

@@ -370,3 +370,21 @@ def test_options_of_losses_whose_number_changes(fn, option):
             assert said[0] == said[1]
         else:
             torch.testing.assert_close(said[1], said[0])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.float64, np.int32, np.bool_])
+def test_items_of_tensors_that_are_numbers_of_numpy(kind):
+    def program(a, v):
+        a[0] = v
+        return a + 1
+
+    run = pliant.compile(program, strict=True, backend="aten")
+    for n in (0, 1, 3):
+        for make in (lambda: np.ones(3, np.float32), lambda: torch.ones(3)):
+            said = []
+            for f in (program, run):
+                try:
+                    said.append(f(make(), kind(n)).tolist())
+                except TypeError as e:
+                    said.append(str(e))
+            assert said[0] == said[1]

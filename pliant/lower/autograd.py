@@ -266,7 +266,8 @@ class Plan:
             if trace.wrapping and not isinstance(e, Reconsider):  # code of a class that is taken apart, maybe: eager says what it says
                 raise Reconsider(self.name, str(e), WRAPPED) from e
             said = found[found.lastindex].replace(".", "::") if found is not None else None
-            if said is None and of_an_operator(e) is None and (refusal := of_the_program(e)) is not None:
+            of_theirs = said is None and of_an_operator(e) is None and (isinstance(e, Untraceable) or WRITTEN_SINCE not in str(e))
+            if of_theirs and (refusal := of_the_program(e)) is not None:
                 raise Reconsider(self.name, str(e), refusal) from e  # what it raises, eager raises once gradients arrive
             name = self.operator_named(said, start) if said is not None else self.forward_of(trace.failed_node, start)
             name = name or self.of_invalid(str(e), start) or of_an_operator(e)
@@ -414,6 +415,8 @@ def of_the_program(e: Exception) -> str | None:
     if frame is None:
         return None
     if frame.f_code is torch.autograd.function.BackwardCFunction.apply.__code__:
+        if frame.f_locals["self"]._forward_cls.__module__.startswith("pliant."):
+            return None
         return PYTHON_BACKWARD + qualified(frame.f_locals["self"]._forward_cls)
     return None if frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "pliant") else PYTHON_BACKWARD
 

@@ -1534,3 +1534,27 @@ def test_an_optimizer_that_is_to_be_capturable(kind, foreach):
     o.param_groups[0]["capturable"] = True
     with pytest.raises(AssertionError, match="capturable=True"):
         run(torch.ones(2))
+
+
+@pytest.mark.parametrize("getter", [lambda self, other: True, lambda self: lambda other: NotImplemented, lambda self: lambda other: "no"])
+def test_a_property_as_a_comparison(getter):
+    class Number:
+        def __init__(self, n):
+            self.n = n
+
+        def __lt__(self, other):
+            return self.n < other.n
+
+        def __gt__(self, other):
+            return self.n > other.n
+
+        def __eq__(self, other):
+            return self.n == other.n
+
+    def program(x):
+        return x + 1, Number(1) < Number(2), Number(1) == Number(1)
+
+    run = pliant.compile(program, strict=True, backend="aten")
+    assert repr(run(torch.ones(2))) == repr(program(torch.ones(2)))
+    Number.__lt__ = Number.__eq__ = property(getter)
+    assert repr(run(torch.ones(2))) == repr(program(torch.ones(2)))

@@ -158,6 +158,8 @@ class Description:
             self.labels.pop(id(grad), None)
             self.walk(path + ".grad", grad, depth)
         for name, value in list(getattr(t, "__dict__", {}).items()):
+            if name == "_dynamo_static_input_type":  # a mark of TorchDynamo's, which eager runs under some operators
+                continue
             self.walk(f"{path}.{name}", value, depth)
 
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pliant.graph import layout, symnode
 from pliant.graph.decompositions import Unspelled, apply, tried
 from pliant.graph.originals import ORIGINAL, get_default_dtype, gradients, is_grad_enabled, math, operator, torch
 from pliant.graph.traced import TracedTensor
+from pliant.symbolic import ops
 
 aten = torch.ops.aten
 F = torch.nn.functional
@@ -53,6 +55,19 @@ def refuse(*options: Any) -> None:
     """These options are not spelled."""
     if any([o is not None and o is not False for o in options]):
         raise Unspelled
+
+
+def old_ways(*options: Any) -> None:
+    """What old programs say in place of `reduction` is not spelled: False is another word than None there."""
+    if any([o is not None for o in options]):
+        raise Unspelled
+
+
+def flag(b: Any) -> bool:
+    """An option that PyTorch's C++ code takes; of no other type than `bool`."""
+    if type(b) is not bool:
+        raise Unspelled
+    return b
 
 
 # -- activations ----------------------------------------------------------------------------------------------------------------
@@ -113,13 +128,36 @@ def pinned() -> Any:
 
 
 # -- arithmetic -----------------------------------------------------------------------------------------------------------------
+WHOLE = 1 << 24  # so far float32 holds each whole number
+FAR, NEAR = 128, 1e-5  # a number below the one that is further from any whole number than the other is none in float32 either
+
+
 def power(x: Any, exponent: Any) -> Any:
     """Of a tensor, or of a number, with the number as a tensor: the derivative for tensors asks nothing."""
     if type(x) is TracedTensor:
         w = real(x if type(exponent) is torch.SymInt else widened(x))
-        return back(torch.pow(w, tensor_of(number(exponent), w)), x if x.dtype in REALS else w)
+        e = number(exponent)
+        if w.dtype is torch.float32 and not as_whole_as_it_is(e):
+            raise Unspelled
+        return back(torch.pow(w, tensor_of(e, w)), x if x.dtype in REALS else w)
     w = real(exponent if type(x) is torch.SymInt else widened(exponent))
     return back(torch.pow(tensor_of(number(x), w), w), exponent if exponent.dtype in REALS else w)
+
+
+def as_whole_as_it_is(e: Any) -> Any:
+    """Whether this exponent is a whole number, odd or even, in float32 too, or is none there either, which decides powers of what is
+    negative. For others ATen's kernel answers by where an element lies: a vector's exponent is a float, that of what is left over a double.
+    """
+    if type(e) not in (torch.SymInt, torch.SymFloat) or not e.node.expr.backed:
+        return True
+    if not (-WHOLE <= e and e <= WHOLE):
+        return False
+    if type(e) is torch.SymInt:
+        return True
+    over = ops.sub(e.node.expr, ops.to_float(ops.floor(e.node.expr)))
+    size = ops.abs_(e.node.expr)
+    between = ops.and_(ops.and_(ops.ge(over, NEAR), ops.le(over, 1 - NEAR)), ops.le(size, float(FAR)))
+    return layout.ask(e.node.scope, ops.or_(ops.eq(over, 0.0), between), symnode.site_hook())
 
 
 def power_of(exponent: Any, x: Any) -> Any:
@@ -215,7 +253,7 @@ def alike(*tensors: Any) -> None:
 def smooth_l1_loss(
     x: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: Any = "mean", beta: Any = 1.0
 ) -> Any:
-    refuse(size_average, reduce)
+    old_ways(size_average, reduce)
     alike(x, target)
     if not number(beta) > 0:
         raise Unspelled
@@ -235,7 +273,7 @@ def huber_loss(x: Any, target: Any, reduction: Any = "mean", delta: Any = 1.0, w
 def margin_ranking_loss(
     a: Any, b: Any, target: Any, margin: Any = 0.0, size_average: Any = None, reduce: Any = None, reduction: Any = "mean"
 ) -> Any:
-    refuse(size_average, reduce)
+    old_ways(size_average, reduce)
     alike(a, b, target)
     return reduced(torch.clamp_min(-target * (a - b) + number(margin), 0), reduction)
 
@@ -243,7 +281,7 @@ def margin_ranking_loss(
 def hinge_embedding_loss(
     x: Any, target: Any, margin: Any = 1.0, size_average: Any = None, reduce: Any = None, reduction: Any = "mean"
 ) -> Any:
-    refuse(size_average, reduce)
+    old_ways(size_average, reduce)
     alike(x, target)
     zeros = torch.zeros_like(x)
     apart = torch.where(target != 1, torch.clamp_min(number(margin) - x, 0), zeros)
@@ -253,7 +291,7 @@ def hinge_embedding_loss(
 def cosine_embedding_loss(
     a: Any, b: Any, target: Any, margin: Any = 0, size_average: Any = None, reduce: Any = None, reduction: Any = "mean"
 ) -> Any:
-    refuse(size_average, reduce)
+    old_ways(size_average, reduce)
     alike(a, b)
     if len(target.sizes) != len(a.sizes) - 1 or not a.sizes or reduction not in ("none", "mean", "sum"):
         raise Unspelled
@@ -269,12 +307,12 @@ def triplet_margin_loss(
     anchor: Any, positive: Any, negative: Any, margin: Any = 1.0, p: Any = 2, eps: Any = 1e-6, swap: Any = False,
     size_average: Any = None, reduce: Any = None, reduction: Any = "mean",
 ) -> Any:  # fmt: skip
-    refuse(size_average, reduce)
+    old_ways(size_average, reduce)
     alike(anchor, positive, negative)
     if not number(margin) > 0:
         raise Unspelled
     near, far = F.pairwise_distance(anchor, positive, p, eps), F.pairwise_distance(anchor, negative, p, eps)
-    if swap:
+    if flag(swap):
         far = torch.minimum(far, F.pairwise_distance(positive, negative, p, eps))
     return reduced(torch.clamp_min(margin + near - far, 0), reduction)
 
@@ -283,9 +321,10 @@ def poisson_nll_loss(
     x: Any, target: Any, log_input: Any = True, full: Any = False, size_average: Any = None, eps: Any = 1e-8, reduce: Any = None,
     reduction: Any = "mean",
 ) -> Any:  # fmt: skip
-    refuse(size_average, reduce, full)
+    old_ways(size_average, reduce)
+    refuse(full)
     alike(x, target)
-    return reduced(torch.exp(x) - target * x if log_input else x - target * torch.log(x + number(eps)), reduction)
+    return reduced(torch.exp(x) - target * x if flag(log_input) else x - target * torch.log(x + number(eps)), reduction)
 
 
 def cross_entropy(
@@ -293,7 +332,8 @@ def cross_entropy(
     reduction: Any = "mean", label_smoothing: Any = 0.0,
 ) -> Any:  # fmt: skip
     """Of class indices: the smooth part is one more loss, of the sum over classes. (at::native::cross_entropy_loss_label_smoothing)"""
-    refuse(size_average, reduce, weight)
+    old_ways(size_average, reduce)
+    refuse(weight)
     w = real(x)
     if w is not x or type(target) is not TracedTensor or target.dtype is not torch.int64 or len(target.sizes) != len(x.sizes) - 1:
         raise Unspelled

@@ -43,6 +43,8 @@ def layers(op: Any, states: int) -> Callable[..., Any]:
     def spelled(x: Any, second: Any, third: Any, *rest: Any) -> Any:
         packed = type(second) is TracedTensor and (states == 2 or type(third) is TracedTensor)
         hx, params = (third, rest[0]) if packed else (second, third)
+        if not issubclass(type(params), (list, tuple)) or states == 2 and not issubclass(type(hx), (list, tuple)):
+            return NotImplemented
         tensors = (x, *(hx if states == 2 else (hx,)), *params, *((second,) if packed else ()))
         options = [symnode.concrete(o) for o in (rest[1:] if packed else rest)]
         if len(options) != (5 if packed else 6) or not all([type(o) in kinds for o, kinds in zip(options, OPTIONS, strict=False)]):

@@ -19,6 +19,7 @@ from pliant.graph.layout import note_loose
 from pliant.graph.originals import ORIGINAL, torch
 
 CPU = torch.device("cpu")
+OVERFLOW = "Overflow when unpacking"  # of sizes or strides beyond 64 bits
 
 
 class Printing:
@@ -326,16 +327,21 @@ def made(
                 break
     x = trace.templates.get(key)
     if x is None:
-        x = make_wrapper(
-            TracedTensor,
-            sizes,
-            strides=strides,
-            storage_offset=offset,
-            dtype=dtype,
-            device=device or CPU,
-            requires_grad=requires_grad and key is None,
-            storage_size=0,  # there is no memory; PyTorch would work out its size, in a dozen symbolic operations
-        )
+        try:
+            x = make_wrapper(
+                TracedTensor,
+                sizes,
+                strides=strides,
+                storage_offset=offset,
+                dtype=dtype,
+                device=device or CPU,
+                requires_grad=requires_grad and key is None,
+                storage_size=0,  # there is no memory; PyTorch would work out its size, in a dozen symbolic operations
+            )
+        except TypeError as e:
+            if OVERFLOW not in str(e):
+                raise
+            raise RuntimeError(f"Storage size calculation overflowed with sizes={list(sizes)}") from e
         if key is not None:
             trace.templates[key] = x
     if key is not None:

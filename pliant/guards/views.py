@@ -11,6 +11,7 @@ import contextvars
 from collections.abc import Callable
 from typing import Any
 
+from pliant import native
 from pliant.graph import originals
 from pliant.graph.originals import ORIGINAL, gc, torch
 
@@ -143,8 +144,8 @@ VALUES = (int, str, bytes, bool, float, complex, type(None))
 
 @view
 def walked(s: Any) -> tuple:
-    """The members of a set in the order in which it is walked; objects by what tells them apart."""
-    return tuple([x if type(x) in VALUES else id(x) for x in s])
+    """The members of a set in the order in which it is walked, objects by what tells them apart; and where they lie in its table."""
+    return (*[x if type(x) in VALUES else id(x) for x in s], native.places_in_set(s))
 
 
 @view

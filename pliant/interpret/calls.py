@@ -32,7 +32,7 @@ from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
 from pliant.interpret.compiler_settings import SAID
-from pliant.interpret.gate import SETTINGS, captured_call, has_c_state, ordered, readable, to_c, to_graph
+from pliant.interpret.gate import OF_ITEMS, SETTINGS, captured_call, has_c_state, of_another_arithmetic, ordered, readable, to_c, to_graph
 from pliant.interpret.generators import Generator, Left
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
@@ -120,8 +120,6 @@ def run_frame(fn: Any, loc: list) -> Any:
 
 
 ASK_EQUALITY = frozenset({"count", "index", "remove", "split", "subgroup"})  # the last two are those of groups of exceptions
-
-
 def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Run a C function on real objects; Python frames that it starts come back to the interpreter."""
     args = tuple([to_c(fn, a) for a in args])
@@ -131,6 +129,8 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
             kwargs["key"] = vm.callback_key(kwargs["key"])
     if type(getattr(fn, "__self__", None)) is set and fn.__name__ == "pop":
         ordered(fn.__self__)
+    if (type(fn) is BuiltinType or type(fn) is types.MethodWrapperType) and fn.__name__ in OF_ITEMS:
+        shadows.read_deep(vm.world, fn.__self__)
     if type(fn) is BuiltinType and fn.__name__ in ASK_EQUALITY and isinstance(fn.__self__, (list, tuple, BaseExceptionGroup)):
         vm.note_equality(fn.__self__, *args)
     caller = vm.frame
@@ -237,7 +237,7 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
             raise Break("PL0012", f"{name_of(fn)} makes a leaf, whose gradients the program may want", clean=True)
     if type(fn) in OPERATORS:
         guard_rules(fn)
-        fn = overload_of(fn, args, kwargs)
+        fn = fn if globalstate.user_modes() else overload_of(fn, args, kwargs)  # modes are told of what is called
     caller = vm.frame
     if caller is not None:
         caller.tail = False
@@ -327,6 +327,8 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
     kind = p.kind
     if kind == "graph":
         if type(fn) is FunctionType:
+            if any([type(a) not in PASSED and of_another_arithmetic(a) for a in (*args, *kwargs.values())]):
+                return inline(fn, args, kwargs)  # beside a symbolic size it would come to another type in CPython's hands
             guard_function(fn)
             guard_inside(fn)
             with warnings_heard():

@@ -92,7 +92,7 @@ class Effect:
     """A write to the outside world, replayed after the graph ran. `kind` and operands:
 
     setattr(obj, name, value) | delattr(obj, name) | dict_set(obj, key, value) | dict_del(obj, key) | dict_replace(obj, pairs)
-    | list_splice(obj, start, stop, items) | list_extend(obj, items) | set_replace(obj, items) | deque_replace(obj, items)
+    | list_splice(obj, start, stop, items) | list_extend(obj, items) | set_replace(obj, items, table) | deque_replace(obj, items)
     | global_set(dict, name, value) | global_del(dict, name) | cell_set(cell, value) | cell_del(cell) | call(fn, args, kwargs)
     | global_state(setter, args)        (torch global state, e.g. grad mode)
     Objects are originals of the outside world; values hold stand-ins.

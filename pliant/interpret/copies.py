@@ -46,6 +46,26 @@ def plain_instance(t: type) -> bool:
     return all(lookup(t, name) is UNSET for name in HOOKS) and "__dict__" in dir(t)
 
 
+OF_INSTANCES = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
+
+
+def answers_itself(o: Any) -> bool:
+    """Whether an instance may answer for names that its class lacks, or in its class's place: the library asks it for some of them."""
+    t = type(o)
+    if lookup(t, "__getattribute__") is not object.__dict__["__getattribute__"]:
+        return True
+    hook = lookup(t, "__getattr__")
+    if hook is not UNSET and hook is not torch.nn.Module.__getattr__:
+        return True
+    if any([vm.contains(attributes(o), name) for name in OF_INSTANCES]):
+        return True
+    return hook is not UNSET and any([type(attributes(o).get(name)) not in DICTS for name in PARTS])
+
+
+DICTS = (dict, OrderedDict)
+PARTS = ("_parameters", "_buffers", "_modules")
+
+
 def fresh(t: type) -> Any:
     """An instance without attributes."""
     own = lookup(t, "__new__")
@@ -78,7 +98,7 @@ def shallow(o: Any) -> Any:
     t = type(o)
     if t in ATOMS:
         return o
-    if not plain_instance(t):
+    if not plain_instance(t) or answers_itself(o):
         return library(COPY, (o,))
     made = fresh(t)
     give(made, state_of(o))
@@ -139,7 +159,7 @@ def deep(o: Any, memo: dict) -> Any:
         if all(a is b for a, b in zip(items, o, strict=True)):
             return o
         return remember(memo, o, items)
-    if not plain_instance(t):
+    if not plain_instance(t) or answers_itself(o):
         return library(DEEPCOPY, (o, memo))
     made = remember(memo, o, fresh(t))
     give(made, deep(state_of(o), memo))

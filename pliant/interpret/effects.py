@@ -10,7 +10,8 @@ from typing import Any
 from pliant.graph.originals import make_leaf, needed
 from pliant.graph.seeding import put_back
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import shadows, tracebacks
+from pliant.guards.views import walked
+from pliant.interpret import set_order, shadows, tracebacks
 from pliant.interpret.capture import UNSET, Effect
 from pliant.interpret.late_text import TextNeeded
 from pliant.interpret.shadows import WRITTEN, Shadow, stored
@@ -97,12 +98,23 @@ def keep_apart(world: World, written: list[Shadow]) -> None:
         others = []
         for o in groups[(type(h.orig), type(h.owner))]:
             if o is not h:  # whatever was read of it: that it lacks an item, too
-                others.append(world.sources[id(o.owner if o.owner is not None else o.orig)])
+                others.append((o.orig, world.sources[id(o.owner if o.owner is not None else o.orig)]))
         others += [
-            above.source.key(k) for (_, k), (o, above) in world.glimpsed.items() if type(o) is type(h.orig) and o is not h.orig
+            (o, above.source.key(k)) for (_, k), (o, above) in world.glimpsed.items() if type(o) is type(h.orig) and o is not h.orig
         ]
-        if others:
-            world.guard(src, "NOT_ALIAS", tuple(others), tuple(others))
+        for sources in of_different(others):
+            world.guard(src, "NOT_ALIAS", sources, sources)
+
+
+def of_different(met: list[tuple[Any, Any]]) -> list[tuple]:
+    """The sources in groups, none of which has two for one object: a guard says that no two of its sources give the same."""
+    groups: list[dict[int, Any]] = []
+    for o, source in {(id(o), source): (o, source) for o, source in met}.values():
+        group = next((g for g in groups if id(o) not in g), None)
+        if group is None:
+            groups.append(group := {})
+        group[id(o)] = source
+    return [tuple(g.values()) for g in groups]
 
 
 def keep_changed_apart(world: World) -> None:
@@ -221,8 +233,11 @@ def spliced(h: Shadow) -> Effect:
 
 
 def set_difference(world: World, h: Shadow, out: list[Effect]) -> None:
-    if h.copy != h.orig:
-        out.append(Effect("set_replace", h.orig, (list(h.copy),)))
+    if set_order.differ(h.copy, h.orig):
+        table = set_order.table_of(h.copy)
+        if table is not None:  # which is what comes of that of the original
+            world.guard(h.source.apply("walked"), "EQ_MATCH", walked(h.orig))
+        out.append(Effect("set_replace", h.orig, (list(h.copy), table)))
 
 
 DIFFERENCES = {dict: dict_difference, list: sequence_difference, collections.deque: sequence_difference, set: set_difference}

@@ -368,7 +368,12 @@ def through_modes(fn: Any, args: tuple, kwargs: dict) -> Any:
     code of PyTorch's asks whether it is to do so: it is interpreted, since CPython would run the mode's with it."""
     if type(fn) is FunctionType:
         return inline(fn, args, kwargs)
+    if type(fn) in CALLED_BY_C and not getattr(fn, "_has_torchbind_op_overload", False):
+        fn = fn._op  # what their `__call__`, which CPython would run with the mode's code in it, calls
     return captured_call(fn, args, kwargs)
+
+
+CALLED_BY_C = {torch._ops.OpOverload, torch._ops.OpOverloadPacket}
 
 
 def globals_source(g: dict) -> S.Source:

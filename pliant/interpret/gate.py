@@ -31,7 +31,7 @@ from pliant.graph.originals import operator
 from pliant.graph.seeding import OWN
 from pliant.graph.symnode import concrete
 from pliant.guards.views import walked
-from pliant.interpret import set_order, shadows
+from pliant.interpret import shadows
 from pliant.interpret.attributes import getattr_, lookup, not_yet
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
@@ -59,6 +59,12 @@ STORES = {
 }  # fmt: skip
 
 
+OF_ITEMS = frozenset({
+    "count", "index", "remove", "sort", *[f"__{n}__" for n in "eq ne lt le gt ge contains repr str format hash reduce reduce_ex".split()],
+})  # fmt: skip
+"""Methods of containers that ask what is in them, and what is in that."""
+
+
 def to_c(fn: Any, a: Any) -> Any:
     """What C code `fn` is given for `a`. Raises Break where it would read what nobody guarded."""
     t = type(a)
@@ -66,7 +72,7 @@ def to_c(fn: Any, a: Any) -> Any:
     if row is not None:
         return a if row.plain else row.to_c(fn, a) if row.to_c is not None else a
     world = vm.world
-    if t in CONTAINERS or id(a) in world.by_copy:
+    if shadows.walked_by_c(world, a):
         shadows.read_deep(world, a)
         if (t is set or t is frozenset) and name_of(fn) not in ORDERLESS:
             ordered(a)
@@ -110,13 +116,11 @@ def ordered(s: set | frozenset) -> None:
         world.bound_here = "the order of a set"
     h = world.by_copy.get(id(s))
     if h is not None:
-        if not h.walks or not (h.copy == h.orig or set_order.same_table(h.copy, h.orig)):
-            raise Break("PL0007", "the order of a set from outside, which was made in many steps", clean=True)
-        source, s = h.source, h.orig
+        source, table = h.source, h.orig
     else:
-        source = world.standing[id(s)][2] if id(s) in world.standing else None
+        source, table = world.standing[id(s)][2] if id(s) in world.standing else None, s
     if source is not None and len(s) > 1:
-        world.guard(source.apply("walked"), "EQ_MATCH", walked(s))
+        world.guard(source.apply("walked"), "EQ_MATCH", walked(table))
 
 
 @functools.cache
@@ -215,6 +219,15 @@ SETTINGS: set[type] = {
 }  # fmt: skip
 """Leaves of a call of torch that are guarded by value, or symbols."""
 SEQUENCES = (list, tuple, torch.Size)
+
+
+OTHER_NUMBERS: set[type] = set()
+"""Types of numbers, NumPy's and what stands for them, with which a size makes one of theirs: a symbolic size would stay what it is."""
+
+
+def of_another_arithmetic(a: Any, depth: int = 2) -> bool:
+    t = type(a)
+    return t in OTHER_NUMBERS or (t is tuple or t is list) and depth > 0 and any([of_another_arithmetic(x, depth - 1) for x in a])
 
 
 OF_CONDITIONS = {

@@ -107,6 +107,8 @@ class Join:
     def capture(self, v: Any) -> None:
         block = self.explored()
         ends = [leave.values[0] for leave in block.leaves()]
+        if len(ends) == 1:  # what it makes there stays as it is made, in whatever holds it
+            raise Open("it is known which side the program takes")
         for slot, (h, k) in self.held.items():
             for end in ends:
                 if slot not in end:

@@ -434,10 +434,15 @@ def classify(fn: Any) -> Policy:
 
 
 # -- what a break says ---------------------------------------------------------------------------------------
+def name_of_owner(o: Any) -> str | None:
+    """Of a module or class: another object would be asked by code of its own."""
+    return getattr(o, "__name__", None) if issubclass(type(o), (types.ModuleType, type)) else None
+
+
 def full_name(fn: Any) -> str:
     """`module.qualname`, as well as it can be told."""
     name = str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__name__)
-    module = getattr(fn, "__module__", None) or getattr(getattr(fn, "__self__", None), "__name__", None)
+    module = getattr(fn, "__module__", None) or name_of_owner(getattr(fn, "__self__", None))
     if name.startswith(("_VariableFunctionsClass.", "pybind11_")):
         name = fn.__name__
     return f"{module}.{name}" if module and module != "builtins" else name

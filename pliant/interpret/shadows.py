@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant import native
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import KEYS, held_in
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
-from pliant.interpret import set_order
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.state import Break, changed, vm
@@ -36,7 +36,7 @@ CONSTANT_TYPES = {str, bytes, bool, type(None), complex, type(Ellipsis), type(No
 class Shadow:
     """An outside container and the copy of it that the program sees. `located`: keys (indexes) whose values went through `locate`."""
 
-    __slots__ = ("all", "copy", "keys_known", "lacks", "lacks_here", "late", "located", "orig", "owner", "source", "walks")
+    __slots__ = ("all", "copy", "keys_known", "lacks", "lacks_here", "late", "located", "orig", "owner", "source")
 
     def __init__(self, orig: Any, copy: Any, source: Source, owner: Any) -> None:
         self.orig = orig
@@ -47,7 +47,6 @@ class Shadow:
         self.all = False
         self.keys_known = False
         self.late = False  # emitted code reads items of it (`late_items.py`)
-        self.walks = True  # the copy of a set is walked in the order of the set
         self.lacks: dict[str, Any] = {}  # names that the program relied on to lack here, or to be empty dicts
         self.lacks_here: Guard | None = None  # the DICT_LACKS of the latest instruction that relied on some
 
@@ -62,11 +61,8 @@ def registered(world: World, h: Shadow) -> Shadow:
 
 
 def shadow(world: World, v: Any, source: Source, owner: Any = None) -> Shadow:
-    copy, walks = v.copy() if owner is None else dict(v), True
-    if type(v) is set:
-        copy, walks = set_order.copy(v)
+    copy = native.set_clone(v) if type(v) is set else v.copy() if owner is None else dict(v)
     h = registered(world, Shadow(v, copy, source, owner))
-    h.walks = walks
     if owner is None:
         world.guard(source, "TYPE_MATCH", type(v))
         for name in C_FIELDS.get(type(v), ()):  # type: ignore[call-overload]
@@ -434,8 +430,7 @@ def read_all(world: World, c: Any) -> None:
 
 def read_deep(world: World, c: Any, seen: set | None = None) -> None:
     """`all`, and whatever containers are inside: C code may walk them."""
-    t = type(c)
-    if t not in CONTAINERS and id(c) not in world.by_copy:
+    if not walked_by_c(world, c):
         return
     if seen is None:
         seen = set()
@@ -444,10 +439,14 @@ def read_deep(world: World, c: Any, seen: set | None = None) -> None:
     seen.add(id(c))
     if id(c) in world.by_copy:
         read_all(world, c)
-    for x in stored(c).values() if isinstance(c, dict) else held_in(c):
-        tx = type(x)
-        if tx in CONTAINERS or id(x) in world.by_copy:
-            read_deep(world, x, seen)
+    for x in (c.start, c.stop, c.step) if type(c) is slice else stored(c).values() if issubclass(type(c), dict) else held_in(c):
+        read_deep(world, x, seen)
+
+
+def walked_by_c(world: World, c: Any) -> bool:
+    """Whether C code that is given `c` may walk it: a container, and a tuple of any class, whose items nobody need have read."""
+    t = type(c)
+    return t in CONTAINERS or issubclass(t, (tuple, slice)) or id(c) in world.by_copy
 
 
 def stored(d: Any) -> Any:

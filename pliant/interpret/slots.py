@@ -505,6 +505,8 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
     if tb is not ta and ta in tb.__mro__:  # no registered class: CPython looks at the bases
         order.reverse()
     methods = [lookup(t, n) for _, _, t, n in order]
+    if any(type(m) is property for m in methods):  # where its getter raises, CPython takes it for no comparison
+        raise Break("PL0004", f"{name}, which a property gives", clean=True)
     if any(type(m) is FunctionType for m in methods):
         for (x, y, _t, _n), m in zip(order, methods, strict=True):
             if type(m) is FunctionType:

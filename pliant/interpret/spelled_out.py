@@ -11,9 +11,10 @@ from torch._higher_order_ops import wrap as wraps
 from torch._higher_order_ops.hints_wrap import HintsWrapper
 from torch._higher_order_ops.out_dtype import ALLOWABLE_OPS, OutDtypeOperator, out_dtype
 
-from pliant.graph.originals import math, operator, torch
+from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.traced import TracedTensor, tensors_of
 from pliant.interpret import in_torch, process_state
+from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call, inline
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import delitem
@@ -85,6 +86,8 @@ def l_delitem(args: tuple, kw: dict) -> None:
 def l_out_dtype(args: tuple, kw: dict) -> Any:
     values = args[1:] if args and args[0] is out_dtype else args
     try:
+        if lookup(torch.Tensor, "to") is not ORIGINAL.to:  # which the library calls for parts
+            raise in_torch.Refused
         if kw or len(values) < 2 or values[0] not in ALLOWABLE_OPS or type(values[1]) is not torch.dtype:
             raise in_torch.Refused
         return inline(in_torch.out_dtype, tuple(values), {})

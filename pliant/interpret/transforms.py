@@ -135,8 +135,12 @@ def l_set_requires_grad(args: tuple, kw: dict) -> Any:
 @lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling)
 def l_is_compiling(args: tuple, kw: dict) -> bool:
     """Yes, but for transforms that leave inference mode, which PyTorch asks in the hope that a compiler does it: the graph breaks there.
-    And not where it would leave a transformed function without the name of the one that it transforms."""
-    return vm.frame.globals is not vars(apis) and not (torch.is_inference_mode_enabled() and vm.frame.globals is eager.__dict__)
+    And not where it would leave a transformed function without the name of the one that it transforms, nor for optimizers that are to be
+    capturable, which refuse the devices of their parameters in eager alone."""
+    f = vm.frame
+    if f.globals.get("__name__", "").startswith("torch.optim.") and any([n == "capturable" for n in f.code.co_varnames]):
+        return not vm.truth(vm.locals(f).get("capturable", False))
+    return f.globals is not vars(apis) and not (torch.is_inference_mode_enabled() and f.globals is eager.__dict__)
 
 
 @lookaside(eager._disable_inference_mode)

@@ -36,7 +36,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.leaving import GRADIENTS, LEAVE, MARK, Elsewhere, Left
 from pliant.graph.originals import make_leaf
 from pliant.graph.traced import TRANSFORMS, Reconsider, TracedTensor, leaves
-from pliant.interpret import interrupts, runtime
+from pliant.interpret import interrupts, runtime, set_order
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.code_shapes import of_while
 from pliant.interpret.decode import decode
@@ -764,7 +764,7 @@ EFFECTS: dict[str, Callable[[Emitter, Effect], None]] = {
     ),
     "list_splice": helper(support.list_splice),
     "list_extend": helper(list.extend),
-    "set_replace": helper(support.set_replace),
+    "set_replace": helper(set_order.become),
     "deque_replace": helper(support.deque_replace),
     "global_set": effect_call(lambda e, x: f"{effect_global(e, x)}[{e.builder.ref(x.args[0])}] = {e.builder.ref(x.args[1])}"),
     "global_del": effect_call(lambda e, x: f"{effect_global(e, x)}.pop({e.builder.ref(x.args[0])}, None)"),  # perhaps it was set here, too

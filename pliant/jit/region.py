@@ -22,7 +22,7 @@ from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError, RecompileError
 from pliant.graph.leaving import GRADIENTS, MARKS, SIDE_EXITS
 from pliant.graph.originals import is_grad_enabled, torch
-from pliant.graph.traced import CALLS_REFUSED, READ_BEFORE, UNBACKED, NoBackward, Reconsider, Untraceable
+from pliant.graph.traced import CALLS_REFUSED, PYTHON_BACKWARD, READ_BEFORE, UNBACKED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Site
 from pliant.guards.program import compiled
 from pliant.interpret import CaptureFailed, FirstCall, UserError, capture, collection_paused, interrupts, late_errors
@@ -218,6 +218,8 @@ class Region:
         except Reconsider as e:
             within = e.what == GRADIENTS and not is_grad_enabled()  # the frame begins inside of a `no_grad` that it leaves
             what = SIDE_EXITS if within else e.what
+            if what in record.refused and what.startswith(PYTHON_BACKWARD):
+                what = PYTHON_BACKWARD  # it is not the program that applies this one, but the backward part of another
             if what in record.refused:
                 raise InternalError(f"{where(code)}: {e}") from e
             record.refused.add(what)

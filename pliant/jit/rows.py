@@ -115,8 +115,9 @@ def fill_list(b: Builder, v: Any, name: str) -> None:
 
 
 def fill_set(b: Builder, v: Any, name: str) -> None:
-    if len(v):
-        b.emit(f"{b.constant(set.update, 'update')}({name}, [{', '.join(map(b.key, set.__iter__(v)))}])")
+    items, table = f"[{', '.join(map(b.key, set.__iter__(v)))}]", in_order(b, v)
+    if len(v) or table != "None":
+        b.emit(f"{b.constant(set_order.become, 'become')}({name}, {items}, {table})")
 
 
 def fill_deque(b: Builder, v: Any, name: str) -> None:
@@ -129,13 +130,18 @@ fill_ordered_items = dict_filler(support.fill_ordered)
 
 
 def set_literal(b: Builder, v: set) -> str:
-    return in_order(b, v) or (f"{{{', '.join(map(b.key, v))}}}" if v else f"{b.constant(set)}()")
+    table = in_order(b, v)
+    items = f"[{', '.join(map(b.key, v))}]"
+    return f"{b.constant(set)}({items if v else ''})" if table == "None" else f"{b.constant(set_order.made, 'set_made')}({items}, {table})"
 
 
-def in_order(b: Builder, v: Any) -> str | None:
-    """A set that is walked as this one is, if there is a way to make it."""
-    how = set_order.to_make(v)
-    return f"{b.constant(how[1])}([{', '.join(map(b.key, how[0]))}], {how[2]})" if how is not None else None
+def in_order(b: Builder, v: Any) -> str:
+    """The table of a set, for what makes it again; "None" where a new one gets it by itself, or nothing is known of what it will be."""
+    table = set_order.table_of(v)
+    items = set_order.members(v)
+    if not all(map(set_order.portable, items)) and len(items) > 1:
+        b.world.bound_here = "the order of a set"
+    return "None" if table is None or set_order.by_itself(items, table) else b.constant(table, "table")
 
 
 def cell_fill(b: Builder, cell: Any, name: str) -> None:
@@ -197,7 +203,9 @@ def method_literal(b: Builder, m: types.MethodType) -> str:
     if type(m.__self__) is Generator and m.__func__ in GENERATOR_METHODS or type(m.__self__) is Grown:
         return f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__func__.__name__!r})"
     if not callable(m.__func__):  # C code can bind anything
-        raise CannotReconstruct("a bound method of what cannot be called")
+        if hasattr(type(m.__func__), "__get__"):
+            raise CannotReconstruct("a bound method of what cannot be called")
+        return f"{b.constant(classmethod)}({b.ref(m.__func__)}).__get__(None, {b.ref(m.__self__)})"
     return f"{b.constant(types.MethodType, 'method')}({b.ref(m.__func__)}, {b.ref(m.__self__)})"
 
 
@@ -355,7 +363,8 @@ def dict_iterator(b: Builder, it: Any) -> str:
 
 
 def frozen_literal(b: Builder, v: frozenset) -> str:
-    return in_order(b, v) or f"{b.constant(frozenset)}([{', '.join(map(b.key, v))}])"
+    table, items = in_order(b, v), f"[{', '.join(map(b.key, v))}]"
+    return f"{b.constant(frozenset)}({items})" if table == "None" else f"{b.constant(set_order.made_frozen, 'frozen')}({items}, {table})"
 
 
 def set_iterator(b: Builder, it: Any) -> str:

@@ -271,11 +271,6 @@ def list_splice(xs: list, start: int, stop: int, items: list) -> None:
     list.__setitem__(xs, slice(start, stop), items)
 
 
-def set_replace(s: set, items: list) -> None:
-    s.clear()
-    s.update(items)
-
-
 def deque_replace(d: collections.deque, items: list) -> None:
     d.clear()
     d.extend(items)

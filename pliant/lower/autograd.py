@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._library import autograd as of_operators
 
 from pliant.graph import layout
 from pliant.graph.leaving import WAYS, exit_of
@@ -265,10 +266,11 @@ class Plan:
             if trace.wrapping and not isinstance(e, Reconsider):  # code of a class that is taken apart, maybe: eager says what it says
                 raise Reconsider(self.name, str(e), WRAPPED) from e
             said = found[found.lastindex].replace(".", "::") if found is not None else None
-            if said is None and isinstance(e, Untraceable) and (refusal := of_the_program(e)) is not None:
-                raise Reconsider(self.name, str(e), refusal) from e
+            of_theirs = said is None and of_an_operator(e) is None and (isinstance(e, Untraceable) or WRITTEN_SINCE not in str(e))
+            if of_theirs and (refusal := of_the_program(e)) is not None:
+                raise Reconsider(self.name, str(e), refusal) from e  # what it raises, eager raises once gradients arrive
             name = self.operator_named(said, start) if said is not None else self.forward_of(trace.failed_node, start)
-            name = name or self.of_invalid(str(e), start)
+            name = name or self.of_invalid(str(e), start) or of_an_operator(e)
             if name is None and isinstance(e, RuntimeError):
                 if WRITTEN_SINCE in str(e) and any([t.requires_grad for op in self.program for t in liveness.written(op)]):
                     raise Reconsider(self.name, str(e), UNCUT) from e  # eager says so if ever gradients arrive
@@ -276,8 +278,14 @@ class Plan:
             if name is None:
                 raise
             raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e
-        except (ArithmeticError, AssertionError, IndexError, ValueError) as e:  # of shape functions in Python, maybe of what the run knows
-            name = self.forward_of(trace.failed_node, start) if of_the_program(e) is None else None
+        except Reconsider:
+            raise
+        except Exception as e:  # of shape functions in Python, maybe of what the run knows, or of a function that an operator was given
+            name = of_an_operator(e)
+            if name is None and isinstance(e, OF_SHAPES) and of_the_program(e) is None:
+                name = self.forward_of(trace.failed_node, start)
+            if name is None and (refusal := of_the_program(e)) is not None:
+                raise Reconsider(self.name, str(e), refusal) from e
             if name is None:
                 raise
             raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e
@@ -386,6 +394,18 @@ def recorded_gradients(trace: Any, heads: list[Any], targets: list[Any], tangent
         return engine_gradients(heads, targets, tangents, differentiable)
 
 
+OF_SHAPES = (ArithmeticError, AssertionError, IndexError, ValueError)
+
+
+def of_an_operator(e: Exception) -> str | None:
+    """The operator whose derivative (`torch.library.register_autograd`) has raised this, as eager does once gradients arrive."""
+    tb = e.__traceback__
+    while tb is not None and tb.tb_frame.f_globals is not of_operators.__dict__:
+        tb = tb.tb_next
+    op = tb.tb_frame.f_locals.get("op") if tb is not None else None
+    return op._schema.name.removeprefix("aten::") if isinstance(op, torch._ops.OpOverload) else None
+
+
 def of_the_program(e: Exception) -> str | None:
     """The refusal of code of the program's that the engine ran and that raised this: an `autograd.Function`'s, or that of any hook."""
     tb = e.__traceback__
@@ -395,6 +415,8 @@ def of_the_program(e: Exception) -> str | None:
     if frame is None:
         return None
     if frame.f_code is torch.autograd.function.BackwardCFunction.apply.__code__:
+        if frame.f_locals["self"]._forward_cls.__module__.startswith("pliant."):
+            return None
         return PYTHON_BACKWARD + qualified(frame.f_locals["self"]._forward_cls)
     return None if frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "pliant") else PYTHON_BACKWARD
 

@@ -25,6 +25,7 @@ Names (all of `pliant.native._core`):
   `is_enabled()`, `counters()`, `reset_counters()`;
 - `unwritten(original, copy, located, mark)`: nothing was stored in a copied dict but what was put there (`interpret/effects.py`);
 - while `torch.profiler` records, each run of an entry or a kernel is an event of its own (`marks.cpp`);
+- `places_in_set(s)`, `set_of(members, places, hashes, frozen)`, `set_become(...)`, `set_clone(s)`: where members lie (`sets.cpp`);
 - `has_end(value)`: when the last reference to it goes, code may run;
 - `set_mode(OFF | RUN | CAPTURE)`, `get_mode()`, `call_in_mode(mode, fn, args, kwargs)`, `call_below(cb, fn, *args, **kwargs)`,
   `set_run_callback(cb)`, `set_capture_callback(cb, classify)`, `reset_classes()`, `call_captured(fn, args, kwargs)`, `hook_installed()`.
@@ -92,16 +93,20 @@ from pliant.native._core import (
     made_in_python,
     number,
     own_products,
+    places_in_set,
     pop_disabled,
     push_disabled,
     remove_entry,
     reset_classes,
     reset_counters,
     set_arena_limit,
+    set_become,
     set_capture_callback,
+    set_clone,
     set_enabled,
     set_flags,
     set_mode,
+    set_of,
     set_pool,
     set_run_callback,
     take_slots,
@@ -116,9 +121,10 @@ __all__ = [
     "call_below",
     "attention_function", "call_captured", "call_in_mode", "clear", "convolution_function", "counters", "decode_units", "empty_of",
     "entries", "gemm_function", "generic_attributes", "get_flags", "get_mode", "global_state", "has_end", "hook_installed",
-    "int8_functions", "is_enabled", "lstm_functions", "made_in_python", "number", "own_products",
+    "int8_functions", "is_enabled", "lstm_functions", "made_in_python", "number", "own_products", "places_in_set",
     "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
-    "set_arena_limit", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_pool", "set_run_callback", "share_memory",
+    "set_arena_limit", "set_become", "set_capture_callback", "set_clone", "set_enabled", "set_flags", "set_mode", "set_of",
+    "set_pool", "set_run_callback", "share_memory",
     "take_slots", "tensor_number", "unwritten",
 ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import operator
@@ -369,3 +370,107 @@ def test_what_a_mode_from_outside_hears(name):
                 out = fn(x)
             said.append(([n for n, _ in m.heard], str(out)))
     assert said[:2] == said[2:]
+
+
+class Scaling(torch.overrides.TorchFunctionMode):
+    factor, heard = 2, []  # noqa: RUF012
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.heard.append(str(func))
+        found = func(*args, **(kwargs or {}))
+        return found * Scaling.factor if "sin" in str(func) else found
+
+
+OF_OPERATORS = {
+    "packet": lambda x: torch.ops.aten.sin(x) + 1, "overload": lambda x: torch.ops.aten.sin.default(x) + 1,
+    "primitive": lambda x: torch.ops.prims.sin(x) + 1, "written": lambda x: torch.ops.aten.sin_(x + 1),
+    "given": lambda x: torch.ops.aten.sin(x, out=torch.empty(3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("fn", OF_OPERATORS.values(), ids=OF_OPERATORS)
+def test_modes_hear_of_operators(fn, inside):
+    def program(x):
+        if not inside:
+            return fn(x)
+        with Scaling():
+            return fn(x)
+
+    run = pliant.compile(program, strict=True, backend="aten")
+    x = torch.ones(3)
+    for factor in (2, 3, 2):
+        Scaling.factor, said = factor, []
+        for f in (program, run):
+            Scaling.heard.clear()
+            with contextlib.nullcontext() if inside else Scaling():
+                said.append((f(x).tolist(), list(Scaling.heard)))
+        assert said[0] == said[1]
+
+
+def test_a_derivative_of_an_operator_that_raises():
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def derivative(ctx, g):
+        raise ValueError("no gradient today")
+
+    op = torch.library.custom_op("pliant_perturbed::twice", mutates_args=())(twice)
+    op.register_fake(lambda x: torch.empty_like(x))
+    op.register_autograd(derivative)
+    run = pliant.compile(lambda x: op(x).sin(), strict=True, backend="aten")
+    x = torch.ones(3, requires_grad=True)
+    y = run(x)
+    assert torch.equal(y, (x * 2).sin())
+    with pytest.raises(ValueError, match="no gradient today"):
+        y.sum().backward()
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, g):
+        return g @ ctx.saved_tensors[0].T, None
+
+
+def test_a_function_whose_backward_raises_outside_of_autocast():
+    run = pliant.compile(lambda x, w: Product.apply(x, w) * 2, strict=True, backend="aten")
+    x, w = torch.ones(3, 4, requires_grad=True), torch.ones(4, 3)
+    with torch.autocast("cpu", dtype=torch.float16):
+        y = run(x, w)
+    assert y.dtype is torch.float16
+    with pytest.raises(RuntimeError, match="dtype"):
+        y.sum().backward()
+    run(x, w).sum().backward()
+    assert torch.equal(x.grad, torch.full((3, 4), 6.0))
+
+
+class Slope(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, g):
+        return g * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        raise ValueError("no second derivative")
+
+
+class Twofold(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return Slope.apply(ctx.saved_tensors[0], g)
+
+
+def test_a_function_that_a_backward_applies_and_whose_own_backward_raises():
+    run = pliant.compile(lambda x: torch.autograd.grad(Twofold.apply(x).sum(), x, create_graph=True)[0] * x, strict=True, backend="aten")
+    x = torch.ones(3, requires_grad=True)
+    assert torch.equal(run(x), torch.full((3,), 2.0))

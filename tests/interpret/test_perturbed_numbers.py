@@ -312,3 +312,79 @@ def test_data_of_leaves_made_here_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         want, got = program(torch.ones(4)), pliant.compile(program, strict=True)(torch.ones(4))
     torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("numbers", [(1.5, 0.3, 5e-324, 2.5, 2.0000000001, 16777217.0, 3.0, -1e-46), (3, 5, 16777217, -16777219, 2)])
+def test_exponents_that_float32_holds_otherwise(numbers, backend):
+    x = -torch.linspace(1, 2, 9)
+    of = lambda x, p: (x * 2).pow(p) + 1  # noqa: E731
+    compiled = pliant.compile(of, backend=backend)
+    for p in numbers:
+        fixed = pliant.compile(lambda x, p=p: (x * 2).pow(p) + 1, backend=backend)
+        for got in (compiled(x, p), fixed(x)):
+            torch.testing.assert_close(got, of(x, p), equal_nan=True)
+
+
+UNPOOLED = [((2, 2), (2, 2)), ((np.int64(2), 2), (2, 2)), (2, np.int32(2)), ((2, 2), (True, 2))]
+
+
+@pytest.mark.parametrize("kernel, stride", UNPOOLED)
+def test_numbers_of_numpy_in_functions_of_torch_that_count_with_sizes(kernel, stride):
+    def program(x):
+        y, where = F.max_pool2d(x, 2, 2, return_indices=True)
+        return F.max_unpool2d(y, where, kernel, stride)
+
+    run = pliant.compile(program, strict=True, backend="aten")
+    for n in (4, 6):
+        said = []
+        for f in (program, run):
+            try:
+                said.append(f(torch.arange(2.0 * n * n).reshape(1, 2, n, n)).tolist())
+            except (TypeError, RuntimeError) as e:
+                said.append((type(e), str(e)))
+        assert said[0] == said[1]
+
+
+OPTIONS = [
+    lambda x, y, p, a: F.poisson_nll_loss(x, y, eps=p, log_input=a),
+    lambda x, y, p, a: F.smooth_l1_loss(x, y, size_average=a, beta=p),
+    lambda x, y, p, a: F.margin_ranking_loss(x, y, torch.ones_like(x), p, a),
+    lambda x, y, p, a: F.triplet_margin_loss(x, y, x + 1, p, swap=a),
+]
+
+
+@pytest.mark.parametrize("option", [None, True, False, 0, 1])
+@pytest.mark.parametrize("fn", OPTIONS)
+def test_options_of_losses_whose_number_changes(fn, option):
+    x, y = torch.rand(4, 3), torch.rand(4, 3)
+    run = pliant.compile(fn, strict=True, backend="aten")
+    for p in (0.5, 0.3, 0.7):
+        said = []
+        for f in (fn, run):
+            try:
+                said.append(f(x, y, p, option))
+            except (TypeError, RuntimeError) as e:
+                said.append(str(e))
+        if isinstance(said[0], str):
+            assert said[0] == said[1]
+        else:
+            torch.testing.assert_close(said[1], said[0])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.float64, np.int32, np.bool_])
+def test_items_of_tensors_that_are_numbers_of_numpy(kind):
+    def program(a, v):
+        a[0] = v
+        return a + 1
+
+    run = pliant.compile(program, strict=True, backend="aten")
+    for n in (0, 1, 3):
+        for make in (lambda: np.ones(3, np.float32), lambda: torch.ones(3)):
+            said = []
+            for f in (program, run):
+                try:
+                    said.append(f(make(), kind(n)).tolist())
+                except TypeError as e:
+                    said.append(str(e))
+            assert said[0] == said[1]

@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import nn
 from torch._higher_order_ops.map import map as torch_map
+from torch.utils import _cxx_pytree as cxx_pytree
 from torch.utils import _pytree as pytree
 
 from tests.helpers import check, compiled, pliant
@@ -1388,3 +1389,172 @@ def test_names_that_go_and_are_stored_again(kind, change):
             except (AttributeError, KeyError) as e:
                 said.append((type(e), list(vars(o).items())))
         assert said[0] == said[1]
+
+
+class Pair(typing.NamedTuple):
+    first: int
+    rest: list
+
+
+class Row(tuple):
+    pass
+
+
+ASKED_OF_TUPLES = {
+    "equal": lambda p: p == (1, [3]), "less": lambda p: p < (1, [2, 5]), "count": lambda p: [p].count((1, [3])),
+    "index": lambda p: (1, [3]) in ((1, [4]), p), "sort": lambda p: sorted([p, (1, [2, 5])]), "largest": lambda p: max(p, (1, [2, 5])),
+    "text": lambda p: f"{p} {[p]!r}", "leaves": lambda p: cxx_pytree.tree_leaves([p]), "slice": lambda p: slice(p) == slice((1, [3])),
+    "method": lambda p: p.__eq__((1, [3])), "value": lambda p: (1, [3]) in {1: p}.values(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [Pair, lambda *a: Row(a), lambda *a: a], ids=["named", "row", "plain"])
+@pytest.mark.parametrize("ask", ASKED_OF_TUPLES.values(), ids=ASKED_OF_TUPLES)
+def test_c_code_walks_tuples_of_any_class(ask, make):
+    def program(x, p):
+        return x + 1, ask(p)
+
+    compiled = pliant.compile(program, strict=True, backend="aten")
+    x, held = torch.ones(2), [2]
+    kept = make(1, held)
+    for n in (2, 3, 4, 2):
+        held[0] = n
+        for p in (kept, make(1, [n])):
+            assert repr(compiled(x, p)) == repr(program(x, p))
+
+
+class AnswersForAll:
+    def __init__(self):
+        self.n = 1
+
+    def __getattr__(self, name):
+        if name == "__deepcopy__":
+            return lambda memo: 7
+        raise AttributeError(name)
+
+
+class Refuses:
+    def __getattr__(self, name):
+        raise TypeError(name)
+
+
+def linear_with(change):
+    m = nn.Linear(2, 2)
+    change(m.__dict__)
+    return m
+
+
+def held_by(name, answer):
+    """An instance that has this itself."""
+    thing = type("Thing", (), {})()
+    setattr(thing, name, answer)
+    return thing
+
+
+COPIED = {
+    "getattr": AnswersForAll, "refuses": Refuses, "deepcopy": lambda: held_by("__deepcopy__", lambda memo: 5),
+    "reduce": lambda: held_by("__reduce_ex__", lambda protocol: "x"),
+    "module": lambda: linear_with(lambda d: d.update(__deepcopy__=lambda m: 6)),
+    "no parameters": lambda: linear_with(lambda d: d.update(_parameters=None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", COPIED.values(), ids=COPIED)
+@pytest.mark.parametrize("copying", [copy.copy, copy.deepcopy])
+def test_instances_answer_for_their_copies(copying, make):
+    o = make()
+
+    def program(x):
+        made = copying(o)
+        return x + 1, type(made), made is o
+
+    said = []
+    for f in (program, pliant.compile(program, strict=True, backend="aten")):
+        try:
+            said.append(repr(f(torch.ones(2))))
+        except TypeError as e:
+            said.append(str(e))
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("one, other", [("_parameters", "_buffers"), ("_buffers", "_modules"), ("_modules", "_parameters")])
+def test_one_dict_for_two_parts_of_a_module(one, other):
+    class Holds(nn.Module):
+        def forward(self, x):
+            self.kept = nn.ReLU()
+            return x + 1
+
+    said = []
+    for compiling in (False, True):
+        m = Holds()
+        m.__dict__[one] = m.__dict__[other]
+        run = (lambda x, m=m: m(x)) if not compiling else pliant.compile(lambda x, m=m: m(x), strict=True, backend="aten")
+        said.append((run(torch.ones(3)).tolist(), sorted(m._modules), sorted(m._buffers)))
+    assert said[0] == said[1]
+
+
+def test_class_method_of_what_cannot_be_called():
+    class Bound:
+        it = classmethod(3)
+
+    def program(x):
+        return x + 1, Bound.it
+
+    (a, m), (b, n) = program(torch.ones(2)), pliant.compile(program, strict=True, backend="aten")(torch.ones(2))
+    assert torch.equal(a, b) and (m.__func__, m.__self__) == (n.__func__, n.__self__)
+
+
+def test_a_branch_on_a_count_whose_side_makes_a_list():
+    o = types.SimpleNamespace(n=torch.tensor(3))
+
+    def program():
+        if 1 > o.n:
+            return [5]
+        return [o.n * 0.5]
+
+    run = pliant.compile(program, strict=True, backend="aten")
+    for n in (3, 0, 4):
+        o.n = torch.tensor(n)
+        assert run() == program()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.RMSprop, torch.optim.Adam])
+@pytest.mark.parametrize("foreach", [False, True])
+def test_an_optimizer_that_is_to_be_capturable(kind, foreach):
+    m = nn.Linear(2, 2)
+    o = kind(m.parameters(), foreach=foreach)
+
+    def step(x):
+        m(x).sum().backward()
+        o.step()
+        return x + 1
+
+    run = pliant.compile(step, strict=True, backend="aten")
+    run(torch.ones(2))
+    o.param_groups[0]["capturable"] = True
+    with pytest.raises(AssertionError, match="capturable=True"):
+        run(torch.ones(2))
+
+
+@pytest.mark.parametrize("getter", [lambda self, other: True, lambda self: lambda other: NotImplemented, lambda self: lambda other: "no"])
+def test_a_property_as_a_comparison(getter):
+    class Number:
+        def __init__(self, n):
+            self.n = n
+
+        def __lt__(self, other):
+            return self.n < other.n
+
+        def __gt__(self, other):
+            return self.n > other.n
+
+        def __eq__(self, other):
+            return self.n == other.n
+
+    def program(x):
+        return x + 1, Number(1) < Number(2), Number(1) == Number(1)
+
+    run = pliant.compile(program, strict=True, backend="aten")
+    assert repr(run(torch.ones(2))) == repr(program(torch.ones(2)))
+    Number.__lt__ = Number.__eq__ = property(getter)
+    assert repr(run(torch.ones(2))) == repr(program(torch.ones(2)))

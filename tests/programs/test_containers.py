@@ -12,11 +12,14 @@ import functools
 import heapq
 import itertools
 import operator
+import random
 import types
 
 import pytest
 import torch
 
+from pliant import native
+from pliant.interpret import set_order
 from tests.helpers import IDENTITY, check, compiled, pliant
 from tests.programs.registry import cases, each, program, t
 
@@ -556,3 +559,53 @@ def test_the_order_of_sets(name):
     for s in SETS:
         want, got = (f(torch.ones(2), s) for f in (fn, ours))
         assert repr(list(want)) == repr(list(got))
+
+
+WORDS = [a + b for a in "abcdefghij" for b in ("", "lpha", "et", "amma", "elta")]
+CHANGES = (
+    lambda s, t, r: s.add(r.choice(WORDS)), lambda s, t, r: s.discard(r.choice(WORDS)), lambda s, t, r: s.update(r.sample(WORDS, 5)),
+    lambda s, t, r: s.difference_update(r.sample(WORDS, 9)), lambda s, t, r: s.intersection_update(r.sample(WORDS, 40)),
+    lambda s, t, r: s.symmetric_difference_update(r.sample(WORDS, 7)), lambda s, t, r: s.pop() if s else None,
+    lambda s, t, r: t.update(s), lambda s, t, r: t.difference_update({*s, *WORDS[::3]}), lambda s, t, r: t.add(r.choice(WORDS)),
+    lambda s, t, r: s.update(frozenset(t)), lambda s, t, r: pliant.graph_break(),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_sets_go_on_as_they_would(seed):
+    """Sets of texts from outside and made inside, changed over several calls: what is walked, and what becomes of what is added later."""
+    steps = random.Random(seed).choices(CHANGES, k=6)
+
+    def program(x, s, r):
+        t = {*WORDS[: seed % 7]}
+        for step in steps:
+            step(s, t, r)
+        return x + 1, t, frozenset(t), list(t), list(s)
+
+    ours, seen = compiled(program), []
+    for f in (program, ours):
+        start = random.Random(seed)
+        s = set(start.sample(WORDS, 20))
+        s -= set(start.sample(WORDS, 12))
+        found = [f(torch.ones(1), s, random.Random(seed + n % 2)) for n in range(3)]
+        seen.append([[list(t), list(u), a, b, list(s)] for _, t, u, a, b in found])
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_tables_of_sets(seed):
+    """What is made with the table of another set goes on as that one."""
+    r = random.Random(seed)
+    s = set(r.sample(WORDS, r.randrange(30)))
+    for w in r.sample(WORDS, 20):
+        s.discard(w)
+    table = set_order.table_of(s)
+    again, clone, other = set_order.made(list(s), table), native.set_clone(s), {"another", "one"}
+    set_order.become(other, list(s), table)
+    assert list(set_order.made_frozen(list(s), table)) == list(s)
+    for w in r.choices(WORDS, k=40):
+        for x in (s, again, clone, other):
+            (x.discard if len(w) == 2 else x.add)(w)
+        assert list(s) == list(again) == list(clone) == list(other)
+    places, hashes = table
+    assert set_order.made(sorted(again), (places, tuple([h + 1 for h in hashes]))) == again  # another process: its own table

@@ -35,6 +35,8 @@ def array_for(fn: Any, a: TracedArray) -> Any:
 
 
 def scalar_for(fn: Any, s: TracedScalar) -> Any:
+    if fn is SUBSCRIPTS[1] and s.dtype.kind not in "iu" and s.dtype.name != "float64":  # an item of a tensor takes what Python has, too
+        raise TypeError(f"can't assign a numpy.{s.dtype.name} to a torch.FloatTensor")
     return torch_number(s)
 
 

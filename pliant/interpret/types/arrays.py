@@ -23,7 +23,7 @@ if np is not None:
     from pliant.interpret.arrays.table import CODE, compute, without_tensors
     from pliant.interpret.arrays.ufuncs import t
     from pliant.interpret.calls import SYMBOLIC, UNTRACED
-    from pliant.interpret.gate import name_of
+    from pliant.interpret.gate import OTHER_NUMBERS, name_of
     from pliant.interpret.state import Break
     from pliant.interpret.types.row import row
     from pliant.interpret.world import SOURCED, World
@@ -31,6 +31,7 @@ if np is not None:
     SOURCED.update((TracedArray, TracedScalar))
     SYMBOLIC.update((TracedArray, TracedScalar))
     UNTRACED.add(np.ndarray)
+    OTHER_NUMBERS.update(SCALARS, (TracedScalar,))
     KEEPS = {"append", "appendleft", "insert", "callable", "setitem", "__setitem__", "add", "sum", "max", "min", "sorted"}
     """What may be given a stand-in: what only holds it, and what asks it through its operators."""
 

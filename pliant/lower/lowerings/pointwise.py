@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -32,6 +33,7 @@ from pliant.lower.lowerings.scalars import (
 )
 
 aten = torch.ops.aten
+LARGEST = 3.4e38  # of float32
 SQRT_HALF = math.sqrt(0.5)
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
@@ -303,12 +305,23 @@ def _div(b: Builder, o: Any) -> None:
     s.store(out, brought(s, x, dtype) / factor(s, y, dtype))
 
 
+def wholeness(e: float) -> float | None:
+    """0 or 1 for an even or odd whole number, else None."""
+    return e % 2 if e % 1 == 0 else None
+
+
+def as_float32(e: float) -> float:
+    return struct.unpack("f", struct.pack("f", e))[0] if abs(e) < LARGEST else float(e)
+
+
 @lowering(*overloads("pow.Tensor_Scalar"))
 def _pow_scalar(b: Builder, o: Any) -> None:
     x, e = o.args
     s, out, computed = over_result(b, o)
     if computed not in FLOATS or not isinstance(e, (int, float)):
         raise Refuse
+    if computed == "f32" and wholeness(as_float32(e)) != wholeness(e):
+        raise Refuse  # ATen's vectors take it as a float, what is left over as a double: powers of what is negative differ
     v = s.value(x, computed)
 
     def square(v: V) -> V:

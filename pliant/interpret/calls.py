@@ -630,8 +630,8 @@ CACHED_LOOKASIDES: dict[type, Callable[[Any, tuple, dict], bool]] = {}  # by the
 def foreign(fn: Any, t: type) -> str:
     """What CPython says of a method that is called on an object of another class."""
     if type(fn) is types.WrapperDescriptorType:
-        return f"descriptor {fn.__name__!r} requires a {fn.__objclass__.__name__!r} object but received a {type_name(t)!r}"
-    return f"descriptor {fn.__name__!r} for {fn.__objclass__.__name__!r} objects doesn't apply to a {type_name(t)!r} object"
+        return f"descriptor {fn.__name__!r} requires a {type_name(fn.__objclass__)!r} object but received a {type_name(t)!r}"
+    return f"descriptor {fn.__name__!r} for {type_name(fn.__objclass__)!r} objects doesn't apply to a {type_name(t)!r} object"
 
 
 def call_cached(fn: Any, args: tuple, kwargs: dict) -> Any:

@@ -50,7 +50,7 @@ def only_written(self: Any) -> bool:
     for name in METHODS_OF_LOGGERS:
         if getattr(cls, name) is not getattr(logging.Logger, name):
             return False
-    if logging._logRecordFactory is not logging.LogRecord or self.filters:
+    if logging._logRecordFactory is not logging.LogRecord or self.filters:  # type: ignore[attr-defined]
         return False
     found = False
     while self:
@@ -73,7 +73,7 @@ def written(handler: Any) -> bool:
         return False
     if cls is logging.NullHandler:
         return True
-    return only_writes(sys.stderr if cls is logging._StderrHandler else handler.stream)
+    return only_writes(sys.stderr if cls.__name__ == "_StderrHandler" else handler.stream)
 
 
 METHODS_OF_LOGGERS = ("_log", "findCaller", "makeRecord", "handle", "filter", "callHandlers", "isEnabledFor", "getEffectiveLevel")

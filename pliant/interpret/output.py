@@ -127,8 +127,8 @@ def l_warn(args: tuple, kw: dict, asks: types.FrameType | None = None) -> None:
     most = level
     while asks is not None and not asks.f_code.co_filename.startswith(OWN):
         if level == 1:
-            place = asks.f_globals.get("__name__"), asks.f_code.co_filename, asks.f_lineno
-            vm.world.calls.append((runtime.warn_in, (*place, message, category), {}))
+            line = asks.f_globals.get("__name__"), asks.f_code.co_filename, asks.f_lineno
+            vm.world.calls.append((runtime.warn_in, (*line, message, category), {}))
             return
         asks, level = asks.f_back, level - 1
     place = place_of(vm.frame, level)

@@ -67,11 +67,12 @@ def only_written(self: Any) -> bool:
 def written(handler: Any) -> bool:
     """Whether a handler of the library writes to a stream of the library's, in the library's format."""
     cls = type(handler)
-    if cls.__module__ not in ("logging", "logging.handlers") or cls.__name__ not in HANDLERS or handler.filters:
+    kept = cls.__module__ == "_pytest.logging" and cls.__name__ in HANDLERS_OF_PYTEST
+    if not kept and (cls.__module__ not in ("logging", "logging.handlers") or cls.__name__ not in HANDLERS) or handler.filters:
         return False
-    if handler.formatter is not None and type(handler.formatter) is not logging.Formatter:
+    if not kept and handler.formatter is not None and type(handler.formatter) is not logging.Formatter:
         return False
-    if cls is logging.NullHandler:
+    if issubclass(cls, logging.NullHandler):
         return True
     return only_writes(sys.stderr if cls.__name__ == "_StderrHandler" else handler.stream)
 
@@ -79,6 +80,7 @@ def written(handler: Any) -> bool:
 METHODS_OF_LOGGERS = ("_log", "findCaller", "makeRecord", "handle", "filter", "callHandlers", "isEnabledFor", "getEffectiveLevel")
 HANDLERS = ("StreamHandler", "_StderrHandler", "FileHandler", "NullHandler", "RotatingFileHandler", "TimedRotatingFileHandler",
     "WatchedFileHandler")  # fmt: skip
+HANDLERS_OF_PYTEST = ("LogCaptureHandler", "_LiveLoggingNullHandler", "_FileHandler")
 WRITES = (io.TextIOWrapper.write, io.StringIO.write)
 
 

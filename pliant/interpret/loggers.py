@@ -17,7 +17,7 @@ from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
 from pliant.interpret import in_python, runtime
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, inline
-from pliant.interpret.output import printable
+from pliant.interpret.output import keeps, printable
 from pliant.interpret.slots import SYM_TYPES, truth
 from pliant.interpret.state import Break, vm
 
@@ -36,8 +36,14 @@ def place_of(f: Any) -> tuple[str, str, int]:
 
 
 def only_written(logger: Any) -> bool:
-    """Whether what is logged is written to streams and no more happens."""
-    return truth(inline(in_python.only_written, (logger,), {}))
+    """Whether what is logged is written to streams, or kept in lists that the program has not read, and no more happens."""
+    if not truth(inline(in_python.only_written, (logger,), {})):
+        return False
+    lists = []
+    while logger is not None:
+        lists += [h.__dict__.get("records") for h in logger.handlers]
+        logger = logger.parent
+    return keeps(*lists)
 
 
 def printable_late(message: Any, values: tuple) -> bool:

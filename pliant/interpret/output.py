@@ -114,10 +114,9 @@ def l_warn(args: tuple, kw: dict, asks: types.FrameType | None = None) -> None:
         raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
     process_state.question(process_state.some_warning_raises, (), {}, False)
     way, kept = process_state.way_of_warnings(), process_state.kept_warnings()
-    if way == "heard" or id(kept) in vm.world.shadows:
+    if way == "heard" or not keeps(kept):
         raise Break("PL0005", "a warning that code of the program's hears of", clean=True)
     process_state.question(process_state.way_of_warnings, (), {}, way)
-    vm.world.kept_warnings = kept
     said = parts_of(args, kw)
     if said is None:
         raise Break("PL0005", "a warning that may be refused, or that names what it comes from", clean=True)
@@ -136,6 +135,15 @@ def l_warn(args: tuple, kw: dict, asks: types.FrameType | None = None) -> None:
         vm.world.calls.append((WARN, (message, category, level), {}))
     else:
         vm.world.calls.append((runtime.warn_at, (*place, message, category), {}))
+
+
+def keeps(*lists: list | None) -> bool:
+    """Whether the program has not read these lists, into which something is put after the graph: from now on, reading one breaks it."""
+    found = {id(kept): kept for kept in lists if kept is not None}
+    if any([i in vm.world.shadows for i in found]):
+        return False
+    vm.world.kept |= found
+    return True
 
 
 def parts_of(args: tuple, kw: dict) -> tuple | None:

@@ -100,7 +100,7 @@ class World:
         self.hooks_disabled: tuple | None = None  # (with what message hooks on saved tensors were disabled before, or None,)
         self.error_on_break = False  # the program asked for errors where the graph breaks
         self.texts_running: set[tuple[int, int]] = set()  # (id of a class's own set, id of an object) whose text is being made
-        self.kept_warnings: list | None = None  # what a warning will be put into when it is told, after the graph
+        self.kept: dict[int, list] = {}  # by id: what warnings and records will be put into when they are told, after the graph
         self.filters_mutated = 0  # how often the warnings were told that their filters have changed
         self.handles: dict[int, Any] = {}  # of hooks on tensors, set here
         self.hooks_to_set: list[Any] = []  # handles of hooks on tensors from outside, which emitted code sets

@@ -341,6 +341,23 @@ def test_output_that_nothing_hears_does_not_break_the_graph(capsys):
     assert LOG.handlers[0].stream.getvalue() == "size 3\nsize 4\nsize 5\n"
 
 
+def test_records_that_the_test_runner_keeps(caplog):
+    def program(x):
+        LOG.info("size %s", x.shape[0])
+        return x + len(caplog.records), len(caplog.text)
+
+    LOG.handlers[:] = []
+    LOG.setLevel("INFO")
+    LOG.propagate, LOG.disabled = True, False
+    compiled = pliant.compile(program, backend="aten", strict=True)
+    with caplog.at_level("INFO"):
+        for n in (3, 4, 5):
+            caplog.clear()
+            want = program(torch.ones(n))
+            caplog.clear()
+            assert repr(compiled(torch.ones(n))) == repr(want)
+
+
 # -- classes that change from call to call -----------------------------------------------------------------------------
 @functools.singledispatch
 def kind(v, *rest):

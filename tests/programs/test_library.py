@@ -245,9 +245,6 @@ def annotations(x):
     return f(3), f.__annotations__, made == typing.Union[str, int], typing.get_args(made), typing.List[int], x + 1  # noqa: UP006, UP007
 
 
-logging.getLogger("program").propagate = False  # handlers of the test runner hear what reaches the root
-
-
 @program(*ROWS, breaks=0)
 def loggers(x):
     logging.getLogger("program").info("n=%d", x.shape[0])

@@ -35,7 +35,7 @@ def locate_container(world: World, v: Any, source: Source) -> Any:
     if h is None:
         if id(v) in world.by_copy:
             return v
-        if v is world.kept_warnings:
+        if id(v) in world.kept:
             return Opaque(v, source)  # and where the graph breaks, what is to be told is told
         if type(v) is dict and (is_namespace(v) or id(v) in world.namespaces):
             return Opaque(v, source)  # names are read and written one by one, past any shadow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from torch._ops import OpOverload
@@ -54,12 +56,47 @@ def chooses(target: Any) -> bool:
 @of_operator
 def depends(target: Any) -> bool:
     """Do its operands tell whether the operator raises on bad data (`raises_here`)?"""
-    return divides(target) or chooses(target)
+    return divides(target) or chooses(target) or target._schema.name in REFUSED
 
 
 def raises_here(op: Any) -> bool:
     """Whether an operation of an operator that `depends` may raise."""
-    return divides(op.target) and raises_on_integers(op) or chooses(op.target) and may_find_nothing(op)
+    if divides(op.target) and raises_on_integers(op) or chooses(op.target) and may_find_nothing(op):
+        return True
+    refused = REFUSED.get(op.target._schema.name)
+    return refused is not None and refused(functools.partial(told, op))
+
+
+def told(op: Any, name: str, otherwise: Any = None) -> Any:
+    """An argument of an operation; `otherwise` where its schema has none of this name."""
+    info = op_info(op.target)
+    return argument(info, op.args, op.kwargs or {}, name) if name in info.names else otherwise
+
+
+def at_least(v: Any, least: Any, *, itself: bool = True) -> bool:
+    """Whether a number is known to be at least, or, unless `itself`, more than another."""
+    return type(v) in PLAIN and type(least) in PLAIN and (v >= least if itself else v > least)
+
+
+PLAIN = (int, float, bool)
+#: By schema: whether a kernel may refuse the arguments `get(name)` although fake tensors do not.
+REFUSED: dict[str, Callable[[Callable[..., Any]], bool]] = {
+    "aten::exponential_": lambda get: not (get("lambd") is None or at_least(get("lambd"), 0, itself=False)),
+    "aten::uniform_": lambda get: not at_least(1.0 if get("to") is None else get("to"), 0.0 if get("from") is None else get("from")),
+    **dict.fromkeys(("aten::random_", "aten::randint", "aten::randint_like"), lambda get: not is_range(get)),
+    **dict.fromkeys(("aten::clamp_", "aten::clip_"), lambda get: get("min") is None and get("max") is None),
+    **dict.fromkeys(("aten::lcm", "aten::lcm_", "aten::gcd", "aten::gcd_"), lambda get: get("self").dtype.is_floating_point),
+    "aten::isclose": lambda get: get("self").dtype is not get("other").dtype,
+    "aten::unique_dim": lambda get: not -len(get("self").sizes) <= get("dim") < len(get("self").sizes),
+    **dict.fromkeys(("aten::tril_indices", "aten::triu_indices"), lambda get: not (at_least(get("row"), 0) and at_least(get("col"), 0))),
+    "aten::as_strided": lambda get: any([type(n) is int and n < 0 for n in get("stride")]),
+}
+
+
+def is_range(get: Callable[..., Any]) -> bool:
+    """Whether the numbers to draw from are known to be some."""
+    low, high = (get("from", get("low")), get("to", get("high")))
+    return low is None and high is None or high is None or at_least(high, 0 if low is None else low, itself=False)
 
 
 def may_find_nothing(op: Any) -> bool:

@@ -10,7 +10,7 @@ from pliant.graph.handlers import equal as truth_of_two
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, graph_call
-from pliant.interpret.state import by_value, vm, whole_loops
+from pliant.interpret.state import Break, by_value, vm, whole_loops
 
 
 def compared(fn: Any, overload: Any) -> Callable:
@@ -24,6 +24,8 @@ def compared(fn: Any, overload: Any) -> Callable:
         fits = not settings if overload is EQUAL else len(settings) <= 3 and kw.keys() <= {"rtol", "atol", "equal_nan"}
         if not fits or torch._C._len_torch_function_stack():
             return graph_call(fn, args, kw)
+        if args[0].dtype is not args[1].dtype:
+            raise Break("PL0041", f"{fn.__name__} of two dtypes, which PyTorch refuses", clean=True)
         if vm.frame is not None:
             vm.frame.tail = False
         if by_value():

@@ -699,11 +699,25 @@ def function_of(fn: Any, method: Callable[[Any, tuple, dict], Any]) -> None:
         return method(t, (), {}) if type(t) is TracedTensor else graph_call(fn, args, kw)
 
 
+def without_arguments(name: str, method: Callable[[Any, tuple, dict], Any]) -> Callable[[Any, tuple, dict], Any]:
+    """A method of tensors that takes none: C says so in these words."""
+
+    def called(t: Any, args: tuple, kw: dict) -> Any:
+        if kw:
+            raise TypeError(f"TensorBase.{name}() takes no keyword arguments")
+        if args:
+            raise TypeError(f"TensorBase.{name}() takes no arguments ({len(args)} given)")
+        return method(t, args, kw)
+
+    return called
+
+
 function_of(torch.is_inference, tensor_is_inference)
-METHOD_LOOKASIDES[(torch.Tensor, "is_inference")] = tensor_is_inference
 function_of(torch.numel, tensor_numel)
-METHOD_LOOKASIDES[(torch.Tensor, "numel")] = METHOD_LOOKASIDES[(torch.Tensor, "nelement")] = tensor_numel
-METHOD_LOOKASIDES[(torch.Tensor, "tolist")] = tensor_tolist
+for _name, _method in {
+    "is_inference": tensor_is_inference, "numel": tensor_numel, "nelement": tensor_numel, "tolist": tensor_tolist,
+}.items():  # fmt: skip
+    METHOD_LOOKASIDES[(torch.Tensor, _name)] = without_arguments(_name, _method)
 METHOD_LOOKASIDES[(torch.Tensor, "__len__")] = lambda t, a, k: length(t)
 METHOD_LOOKASIDES[(torch.Tensor, "__int__")] = lambda t, a, k: tensors.number(t, int)
 METHOD_LOOKASIDES[(torch.Tensor, "__float__")] = lambda t, a, k: tensors.number(t, float)

@@ -700,13 +700,11 @@ def function_of(fn: Any, method: Callable[[Any, tuple, dict], Any]) -> None:
 
 
 def without_arguments(name: str, method: Callable[[Any, tuple, dict], Any]) -> Callable[[Any, tuple, dict], Any]:
-    """A method of tensors that takes none: C says so in these words."""
+    """A method of tensors that takes none: with some it raises, in words that depend on how it was looked up."""
 
     def called(t: Any, args: tuple, kw: dict) -> Any:
-        if kw:
-            raise TypeError(f"TensorBase.{name}() takes no keyword arguments")
-        if args:
-            raise TypeError(f"TensorBase.{name}() takes no arguments ({len(args)} given)")
+        if args or kw:
+            raise Break("PL0011", f"Tensor.{name}() is given arguments, which it refuses", clean=True)
         return method(t, args, kw)
 
     return called

@@ -196,6 +196,12 @@ def calls_of_what_takes_none(x, n, fn):
         out.append(copy.deepcopy(n, x))
     except AttributeError as e:
         out.append(str(e))
+    for method in (x.numel, x.nelement, x.tolist, x.is_inference):
+        for named in ({}, {"dim": 1}):
+            try:
+                out.append(method(3, **named))
+            except TypeError as e:
+                out.append(str(e))
     for given in ((x, "tanh"), (x, x), ()):
         try:
             out.append(torch.nn.functional.gelu(*given))

@@ -59,13 +59,13 @@ BREAKS: dict[str, BreakInfo] = {
         ),
     ),
     "PL0005": BreakInfo(
-        "Printing or logging the value of a tensor",
-        "The text needs the data, which exists only when the graph has run. Prints of sizes, strings and plain numbers do not break:"
-        " they are"
-        " replayed in order.",
+        "Output that cannot wait for the end of the graph",
+        "What is printed, warned of or logged is told in order when the graph has run. It cannot wait where its text needs the data of a"
+        " tensor, or where code of the program hears of it: a stream, a logger, a handler or a `showwarning` of its own.",
         (
             "Print shapes and dtypes (`x.shape`), or numbers: `print(f'{loss.item():.3f}')` does not break.",
             "Print the value after the compiled function has returned it.",
+            "Streams and handlers of Python's own library do not break the graph.",
         ),
     ),
     "PL0006": BreakInfo(

@@ -56,15 +56,15 @@ def chooses(target: Any) -> bool:
 @of_operator
 def depends(target: Any) -> bool:
     """Do its operands tell whether the operator raises on bad data (`raises_here`)?"""
-    return divides(target) or chooses(target) or target._schema.name in REFUSED
+    return divides(target) or chooses(target) or target in REFUSES
 
 
 def raises_here(op: Any) -> bool:
     """Whether an operation of an operator that `depends` may raise."""
     if divides(op.target) and raises_on_integers(op) or chooses(op.target) and may_find_nothing(op):
         return True
-    refused = REFUSED.get(op.target._schema.name)
-    return refused is not None and refused(functools.partial(told, op))
+    refuses = REFUSES.get(op.target)
+    return refuses is not None and refuses(functools.partial(told, op))
 
 
 def told(op: Any, name: str, otherwise: Any = None) -> Any:
@@ -78,25 +78,33 @@ def at_least(v: Any, least: Any, *, itself: bool = True) -> bool:
     return type(v) in PLAIN and type(least) in PLAIN and (v >= least if itself else v > least)
 
 
-PLAIN = (int, float, bool)
-#: By schema: whether a kernel may refuse the arguments `get(name)` although fake tensors do not.
-REFUSED: dict[str, Callable[[Callable[..., Any]], bool]] = {
-    "aten::exponential_": lambda get: not (get("lambd") is None or at_least(get("lambd"), 0, itself=False)),
-    "aten::uniform_": lambda get: not at_least(1.0 if get("to") is None else get("to"), 0.0 if get("from") is None else get("from")),
-    **dict.fromkeys(("aten::random_", "aten::randint", "aten::randint_like"), lambda get: not is_range(get)),
-    **dict.fromkeys(("aten::clamp_", "aten::clip_"), lambda get: get("min") is None and get("max") is None),
-    **dict.fromkeys(("aten::lcm", "aten::lcm_", "aten::gcd", "aten::gcd_"), lambda get: get("self").dtype.is_floating_point),
-    "aten::isclose": lambda get: get("self").dtype is not get("other").dtype,
-    "aten::unique_dim": lambda get: not -len(get("self").sizes) <= get("dim") < len(get("self").sizes),
-    **dict.fromkeys(("aten::tril_indices", "aten::triu_indices"), lambda get: not (at_least(get("row"), 0) and at_least(get("col"), 0))),
-    "aten::as_strided": lambda get: any([type(n) is int and n < 0 for n in get("stride")]),
-}
-
-
 def is_range(get: Callable[..., Any]) -> bool:
     """Whether the numbers to draw from are known to be some."""
     low, high = (get("from", get("low")), get("to", get("high")))
-    return low is None and high is None or high is None or at_least(high, 0 if low is None else low, itself=False)
+    return high is None or at_least(high, 0 if low is None else low, itself=False)
+
+
+def has_dim(get: Callable[..., Any]) -> bool:
+    rank = len(get("self").sizes)
+    return -rank <= get("dim") < rank
+
+
+PLAIN = (int, float, bool)
+REFUSES = Column("refuses")
+for _names, _refuses in {
+    "exponential_": lambda get: not (get("lambd") is None or at_least(get("lambd"), 0, itself=False)),
+    "uniform_": lambda get: not at_least(1.0 if get("to") is None else get("to"), 0.0 if get("from") is None else get("from")),
+    "random_ randint randint_like": lambda get: not is_range(get),
+    "clamp_ clip_": lambda get: get("min") is None and get("max") is None,
+    "lcm lcm_ gcd gcd_": lambda get: get("self").dtype.is_floating_point,
+    "isclose": lambda get: get("self").dtype is not get("other").dtype,
+    "unique_dim": lambda get: not has_dim(get),
+    "tril_indices triu_indices": lambda get: not (at_least(get("row"), 0) and at_least(get("col"), 0)),
+    "as_strided": lambda get: any([type(n) is int and n < 0 for n in get("stride")]),
+}.items():
+    for _overload in overloads(_names.split()):
+        if all([a.alias_info is None or not a.is_out for a in _overload._schema.arguments]):
+            REFUSES[_overload] = _refuses
 
 
 def may_find_nothing(op: Any) -> bool:

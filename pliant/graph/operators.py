@@ -31,6 +31,7 @@ class OpSpec:
     identity        gives its operand a new tensor object, and nothing else
     reinterprets    a view whose elements are not those of what it is a view of
     checks_data     raises on bad data, so it runs although nobody reads its result
+    refuses         `refuses(get) -> bool`: may its kernel refuse the arguments `get(name)`, which fake tensors take?
     overwrites      what it writes does not depend on what was there, unless it accumulates or reduces
     uncounted       PyTorch's version counters do not tell of what it writes
     number          `rule(reader, *operands)`: the number in its result, where that is known (`graph/known_numbers.py`)
@@ -49,6 +50,7 @@ class OpSpec:
     identity: bool = False
     reinterprets: bool = False
     checks_data: bool = False
+    refuses: Callable | None = None
     overwrites: bool = False
     uncounted: bool = False
     number: Callable | None = None

@@ -50,7 +50,8 @@ def only_written(self: Any) -> bool:
     for name in METHODS_OF_LOGGERS:
         if getattr(cls, name) is not getattr(logging.Logger, name):
             return False
-    if logging._logRecordFactory is not logging.LogRecord or self.filters:  # type: ignore[attr-defined]
+    factory = logging._logRecordFactory  # type: ignore[attr-defined]  # Ray has one of its own, which notes the time
+    if self.filters or factory is not logging.LogRecord and not factory.__module__.startswith("ray."):
         return False
     found = False
     while self:
@@ -67,7 +68,7 @@ def only_written(self: Any) -> bool:
 def written(handler: Any) -> bool:
     """Whether a handler of the library writes to a stream of the library's, in the library's format."""
     cls = type(handler)
-    kept = cls.__module__ == "_pytest.logging" and cls.__name__ in HANDLERS_OF_PYTEST
+    kept = cls.__module__ + "." + cls.__name__ in HANDLERS_OF_OTHERS
     if not kept and (cls.__module__ not in ("logging", "logging.handlers") or cls.__name__ not in HANDLERS) or handler.filters:
         return False
     if not kept and handler.formatter is not None and type(handler.formatter) is not logging.Formatter:
@@ -80,7 +81,8 @@ def written(handler: Any) -> bool:
 METHODS_OF_LOGGERS = ("_log", "findCaller", "makeRecord", "handle", "filter", "callHandlers", "isEnabledFor", "getEffectiveLevel")
 HANDLERS = ("StreamHandler", "_StderrHandler", "FileHandler", "NullHandler", "RotatingFileHandler", "TimedRotatingFileHandler",
     "WatchedFileHandler")  # fmt: skip
-HANDLERS_OF_PYTEST = ("LogCaptureHandler", "_LiveLoggingNullHandler", "_FileHandler")
+HANDLERS_OF_OTHERS = ("_pytest.logging.LogCaptureHandler", "_pytest.logging._LiveLoggingNullHandler", "_pytest.logging._FileHandler",
+    "ray._private.log.PlainRayHandler")  # fmt: skip
 WRITES = (io.TextIOWrapper.write, io.StringIO.write)
 
 

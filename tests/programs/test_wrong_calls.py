@@ -212,12 +212,13 @@ def calls_of_what_takes_none(x, n, fn):
 
 def classes_made_by_calls(x, n, fn):
     made = [
-        typing.NamedTuple("A", [("a", int)]), typing.NewType("N", int), typing.TypedDict("T", {"a": int}), typing.TypeVar("V"),
+        typing.NamedTuple("A", [("a", int)]), typing.NewType("N", int), typing.TypedDict("T", {"a": int}),
         collections.namedtuple("B", "a b"), enum.Enum("E", "A B"), type("G", (), {}), abc.ABCMeta("Y", (), {}), Meta("M", (), {}),
     ]  # fmt: skip
     for m in made:
         KEPT.append(m)
-    return [m.__module__ for m in made], len({*map(id, KEPT)}) == len(KEPT)
+    variables = [make("V").__module__ for make in (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple)]
+    return [m.__module__ for m in made], variables, len({*map(id, KEPT)}) == len(KEPT)
 
 
 def of_numpy(x, n, fn):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 
 from pliant import remote
 
+os.environ.setdefault("RAY_TQDM_PATCH_PRINT", "0")  # else Ray puts a function of its own in the place of `print`, for other tests too
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "remote" / "gpt.py"
 
 

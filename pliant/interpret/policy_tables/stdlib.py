@@ -104,7 +104,7 @@ INTROSPECTION: list[Row] = [
         "typing": "get_type_hints",
     }),
     *skips("PL0004", "it makes what knows the module that it is made in", {
-        "typing": "NamedTuple TypedDict NewType TypeVar ParamSpec TypeVarTuple _caller"
+        "typing": "NamedTuple TypedDict NewType _caller"
     }),
     Row("_abc", "constant", "get_cache_token", reads="itself"),
     *skips("PL0004", "it asks what is registered", {"_abc": "_abc_instancecheck _abc_subclasscheck _get_dump"}),

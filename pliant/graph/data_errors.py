@@ -102,16 +102,13 @@ for _names, _refuses in {
     "tril_indices triu_indices": lambda get: not (at_least(get("row"), 0) and at_least(get("col"), 0)),
     "as_strided": lambda get: any([type(n) is int and n < 0 for n in get("stride")]),
 }.items():
-    for _overload in overloads(_names.split()):
-        if all([a.alias_info is None or not a.is_out for a in _overload._schema.arguments]):
-            REFUSES[_overload] = _refuses
+    REFUSES.update(dict.fromkeys(overloads(_names.split()), _refuses))
 
 
 def may_find_nothing(op: Any) -> bool:
     """Does it reduce dims that may have no places?"""
-    x, info = op.args[0], op_info(op.target)
-    dims = argument(info, op.args, op.kwargs or {}, "dim") if "dim" in info.names else None
-    if op.target is NORM and argument(info, op.args, op.kwargs or {}, "ord") not in (float("inf"), float("-inf")):
+    x, dims = op.args[0], told(op, "dim")
+    if op.target is NORM and told(op, "ord") not in (float("inf"), float("-inf")):
         return False
     if dims is None and op.target._schema.name.endswith("median"):
         return False  # which is NaN then
@@ -212,9 +209,7 @@ def leaves_a_part(ops: list[Any], n: int) -> bool:
 
 def overwrites(op: Any) -> bool:
     """Whether what it writes does not depend on what was there."""
-    info = op_info(op.target)
-    how = [argument(info, op.args, op.kwargs or {}, name) for name in ("accumulate", "reduce") if name in info.names]
-    return op.target in OVERWRITING and not any(how)
+    return op.target in OVERWRITING and not (told(op, "accumulate") or told(op, "reduce"))
 
 
 def reads(op: Any) -> set[int]:

@@ -69,14 +69,13 @@ def fits(fn: Any, args: tuple, kwargs: dict) -> bool:
 
 def binds(code: types.CodeType, fn: Any, args: tuple, kwargs: dict) -> bool:
     """Whether a Python function can be called so; nothing is read but its signature."""
-    n, total, given = len(args), code.co_argcount + code.co_kwonlyargcount, code.co_varnames
-    if n > code.co_argcount and not code.co_flags & inspect.CO_VARARGS:
-        return False
+    total, given = code.co_argcount + code.co_kwonlyargcount, code.co_varnames
+    n = min(len(args), code.co_argcount)
+    names = set(given[max(n, code.co_posonlyargcount) : total])
+    others = kwargs.keys() - names
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        if not kwargs.keys().isdisjoint(given[code.co_posonlyargcount : min(n, code.co_argcount)]):
-            return False
-    elif not kwargs.keys() <= set(given[max(min(n, code.co_argcount), code.co_posonlyargcount) : total]):
+        others &= set(given[code.co_posonlyargcount : n])  # given twice
+    if others or len(args) > n and not code.co_flags & inspect.CO_VARARGS:
         return False
-    kwargs = {k: v for k, v in kwargs.items() if k not in given[: code.co_posonlyargcount]}
     without = {*given[n : code.co_argcount - len(fn.__defaults__ or ())], *given[code.co_argcount : total]}
-    return without <= kwargs.keys() | (fn.__kwdefaults__ or {}).keys()
+    return without <= (kwargs.keys() & names) | (fn.__kwdefaults__ or {}).keys()

@@ -261,7 +261,7 @@ lookaside(type.__new__)(l_type_new)
 def l_abc_new(args: tuple, kw: dict) -> Any:
     """Its frame is one of the module `abc`."""
     meta, *rest = args
-    if len(rest) == 3 and type(rest[2]) is dict:
+    if len(rest) == 3:
         rest[2] = in_module(rest[2], "abc")
     return l_type_new((meta, *rest), kw)
 

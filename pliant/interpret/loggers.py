@@ -17,7 +17,7 @@ from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
 from pliant.interpret import in_python, runtime
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, inline
-from pliant.interpret.output import keeps, printable
+from pliant.interpret.output import keeps, line_of, printable
 from pliant.interpret.slots import SYM_TYPES, truth
 from pliant.interpret.state import Break, vm
 
@@ -32,7 +32,7 @@ def place_of(f: Any) -> tuple[str, str, int]:
     """(file, function, line) that a record names: the innermost frame that is not of the library."""
     while f.code.co_filename == logging._srcfile and f.parent is not None:
         f = f.parent
-    return f.code.co_filename, f.code.co_name, f.decoded.site(max(f.pc - 1, 0)).lineno
+    return f.code.co_filename, f.code.co_name, line_of(f)
 
 
 def only_written(logger: Any) -> bool:

@@ -159,7 +159,12 @@ def place_of(f: Any, level: int) -> tuple[types.FunctionType, int] | None:
     """(function, line) that a warning of frame `f` is about; None for one of whoever calls what is captured."""
     while level > 1 and f.parent is not None:
         f, level = f.parent, level - 1
-    return (f.func, f.decoded.site(max(f.pc - 1, 0)).lineno) if level == 1 else None
+    return (f.func, line_of(f)) if level == 1 else None
+
+
+def line_of(f: Any) -> int:
+    """Where frame `f` is."""
+    return f.decoded.site(max(f.pc - 1, 0)).lineno
 
 
 def real_call(f: Any, args: tuple, kw: dict) -> tuple | None:

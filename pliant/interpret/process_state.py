@@ -104,6 +104,7 @@ def some_warning_raises() -> bool:
 
 
 def prints_are_written() -> bool:
+    """Whether `print` writes to a stream and runs no code of the program's."""
     return only_writes(sys.stdout)
 
 

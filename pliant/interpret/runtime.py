@@ -37,10 +37,12 @@ def warned(space: dict, filename: str, line: int, message: Any, category: Any) -
     warnings.warn_explicit(message, category or UserWarning, filename, line, space.get("__name__", "<string>"), registry)
 
 
-def log_at(filename: str, name: str, line: int, logger: Any, level: int, message: Any, *args: Any) -> None:
-    """`logger.log(level, message, *args)` from a line of a function of the program's."""
+def log_at(
+    filename: str, name: str, line: int, logger: Any, level: int, message: Any, *args: Any, exc_info: Any = None, extra: Any = None
+) -> None:  # fmt: skip
+    """`logger.log(level, message, *args)` from a line of a function of the program's. `exc_info`: the exception in three parts, if any."""
     if logger.isEnabledFor(level):
-        logger.handle(logger.makeRecord(logger.name, level, filename, line, message, args, None, name, None, None))
+        logger.handle(logger.makeRecord(logger.name, level, filename, line, message, args, exc_info, name, extra, None))
 
 
 def log_from(filename: str, name: str, line: int, method: Any, level: int | None, logger: Any, *args: Any, **kw: Any) -> None:
@@ -51,15 +53,12 @@ def log_from(filename: str, name: str, line: int, method: Any, level: int | None
     if own or not fits:
         method(logger, *args, **kw)
         return
-    high, message, *values = args if level is None else (level, *args)
-    if not logger.isEnabledFor(high):
-        return
     error = kw.get("exc_info")
     if isinstance(error, BaseException):
         error = (type(error), error, error.__traceback__)
     elif error and not isinstance(error, tuple):
         error = sys.exc_info()
-    logger.handle(logger.makeRecord(logger.name, high, filename, line, message, tuple(values), error, name, kw.get("extra"), None))
+    log_at(filename, name, line, logger, *(args if level is None else (level, *args)), exc_info=error, extra=kw.get("extra"))
 
 
 def call_ex(fn: Any, args: Any, kwargs: Any) -> Any:

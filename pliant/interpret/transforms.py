@@ -138,7 +138,7 @@ def l_is_compiling(args: tuple, kw: dict) -> bool:
     And not where it would leave a transformed function without the name of the one that it transforms, nor for optimizers that are to be
     capturable, which refuse the devices of their parameters in eager alone."""
     f = vm.frame
-    if f.globals.get("__name__", "").startswith("torch.optim.") and any([n == "capturable" for n in f.code.co_varnames]):
+    if f.globals.get("__name__", "").startswith("torch.optim.") and "capturable" in f.code.co_varnames:
         return not vm.truth(vm.locals(f).get("capturable", False))
     return f.globals is not vars(apis) and not (torch.is_inference_mode_enabled() and f.globals is eager.__dict__)
 

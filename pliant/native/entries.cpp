@@ -10,6 +10,7 @@ namespace {
 struct EntryObject {
     PyObject_HEAD
     PyObject *guard, *target, *info;
+    Py_ssize_t room, slots; // what the guard says of itself, `guard_room` and `guard_slots`: they stay as they are
     unsigned long long hits;
     const EntryObject *after; // which ran after it the last time: compared, never read
 };
@@ -35,7 +36,7 @@ struct PlCodeState {
     }
     void measure() {
         max_slots = 0;
-        for (auto *e : entries) max_slots = std::max(max_slots, guard_room(e->guard));
+        for (auto *e : entries) max_slots = std::max(max_slots, e->room);
     }
     size_t position(const EntryObject *e) const { // 0 if it is not there, too
         const auto at = std::find(entries.begin(), entries.end(), e);
@@ -90,7 +91,7 @@ PyObject *pl_entries_find(PlCodeState *s, PyObject *const *args, Py_ssize_t narg
     bool moved = false; // whatever is at that place now has not been looked at
     const auto at = [&](size_t i) -> PyObject * {
         EntryObject *e = s->entries[i];
-        if (guard_room(e->guard) > cap) return nullptr; // added meanwhile
+        if (e->room > cap) return nullptr; // added meanwhile
         Py_INCREF(e);
         PyObject *target = nullptr;
         if (guard_check(e->guard, args, nargs, func, out)) {
@@ -101,7 +102,7 @@ PyObject *pl_entries_find(PlCodeState *s, PyObject *const *args, Py_ssize_t narg
                 std::rotate(s->entries.begin(), s->entries.begin() + static_cast<Py_ssize_t>(i),
                             s->entries.begin() + static_cast<Py_ssize_t>(i) + 1);
             target = Py_NewRef(e->target);
-            *nout = guard_slots(e->guard);
+            *nout = e->slots;
         } else {
             const bool dead = guard_dead(e->guard), still = i < s->entries.size() && s->entries[i] == e;
             if (dead) s->remove(e);
@@ -267,6 +268,8 @@ static PyObject *add_entry(PyObject *, PyObject *args, PyObject *kwargs) {
     auto *e = reinterpret_cast<EntryObject *>(entry_type->tp_alloc(entry_type, 0));
     if (!e) return nullptr;
     e->guard = Py_NewRef(guard);
+    e->room = guard_room(guard);
+    e->slots = guard_slots(guard);
     e->target = Py_NewRef(target);
     e->info = Py_NewRef(info);
     s->entries.insert(front ? s->entries.begin() : s->entries.end(), e);

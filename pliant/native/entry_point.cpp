@@ -122,9 +122,7 @@ PyObject *run_eagerly(EntryPointObject *self, PyObject *const *args, size_t narg
 }
 
 // Calls the entry that holds for these frame slots. 1: *result is set (or an exception); 0: no entry holds.
-int try_entries(EntryPointObject *self, PyCodeObject *code, PyObject *fn, PyObject *const *slots, Py_ssize_t n, PyObject **result) {
-    (void)self;
-    PlCodeState *state = pl_state_of(code);
+int try_entries(PlCodeState *state, PyCodeObject *code, PyObject *fn, PyObject *const *slots, Py_ssize_t n, PyObject **result) {
     if (!state || pl_state_entries(state) == 0) return 0;
     const Py_ssize_t cap = pl_state_slots(state);
     PyObject *small[32], **call = n + cap + 1 <= 32 ? small : PyMem_New(PyObject *, n + cap + 1);
@@ -156,18 +154,19 @@ int try_entries(EntryPointObject *self, PyCodeObject *code, PyObject *fn, PyObje
 }
 
 // Entries, then the miss callback, until something ran.
-PyObject *serve(EntryPointObject *self, PyFunctionObject *fn, PyCodeObject *code, PyObject *const *slots, Py_ssize_t n,
+PyObject *serve(EntryPointObject *self, PyFunctionObject *fn, PyCodeObject *code, PlCodeState *state, PyObject *const *slots, Py_ssize_t n,
                 PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     PyObject *result = nullptr, *judge = nullptr;
     for (int round = 0; round <= kRetries; round++) {
-        if (try_entries(self, code, reinterpret_cast<PyObject *>(fn), slots, n, &result)) {
+        if (round || !state) state = pl_state_of(code); // a miss makes it
+        if (try_entries(state, code, reinterpret_cast<PyObject *>(fn), slots, n, &result)) {
             if (result || !pl_again(&judge)) return result;
             const int mode = pl_enter(PL_OFF); // or the hook would find the same entry
             result = run_eagerly(self, args, nargsf, kwnames);
             pl_enter(mode);
             return pl_judged(judge, result);
         }
-        PlCodeState *state = pl_state_of(code);
+        state = pl_state_of(code);
         if (round == kRetries || self->miss == Py_None || (state && pl_state_flags(state) & (PL_RUN_ONLY | PL_SKIP))) break;
         PyObject *frame_args = PyTuple_New(n);
         if (!frame_args) return nullptr;
@@ -209,7 +208,7 @@ PyObject *entry_point_call(PyObject *callable, PyObject *const *args, size_t nar
     const Py_ssize_t n = pl_frame_args(code);
     PyObject *result;
     if (!kwnames && nargs == n && code->co_argcount == n) {
-        result = serve(self, fn, code, args, n, args, nargsf, kwnames);
+        result = serve(self, fn, code, state, args, n, args, nargsf, kwnames);
     } else {
         PyObject *small[24], **slots = n <= 24 ? small : PyMem_New(PyObject *, n);
         if (!slots) {
@@ -217,7 +216,7 @@ PyObject *entry_point_call(PyObject *callable, PyObject *const *args, size_t nar
         } else {
             for (Py_ssize_t i = 0; i < n; i++) slots[i] = nullptr;
             if (bind(fn, args, nargs, kwnames, slots)) {
-                result = serve(self, fn, code, slots, n, args, nargsf, kwnames);
+                result = serve(self, fn, code, state, slots, n, args, nargsf, kwnames);
             } else {
                 PyErr_Clear();
                 result = run_eagerly(self, args, nargsf, kwnames);

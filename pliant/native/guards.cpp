@@ -195,6 +195,22 @@ constexpr int kTakes[] = { // operands of each postfix operator
 #undef X
 };
 
+// ... + a >= b is ... >= b - a. The engine's canonical form compares with 0, so that nearly every bound of a size looks like this.
+void move_constant(Relation &r) {
+    using enum Postfix;
+    const size_t n = r.size();
+    if (n < 5) return;
+    const auto op = [&r, n](size_t back) { return static_cast<Postfix>(r[n - back].op); };
+    const auto compare = op(1), by = op(3);
+    if (compare < EQ || compare > GE || op(2) != CONST || (by != ADD && by != SUB) || op(4) != CONST) return;
+    const int64_t a = r[n - 4].value, b = r[n - 2].value;
+    int64_t bound;
+    if (by == ADD ? __builtin_sub_overflow(b, a, &bound) : __builtin_add_overflow(b, a, &bound)) return;
+    r.resize(n - 4);
+    r.push_back({static_cast<uint8_t>(CONST), bound});
+    r.push_back({static_cast<uint8_t>(compare), 0});
+}
+
 bool parse_relations(Program &p, PyObject *relations) {
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(relations); k++) {
         PyObject *steps = PyList_GET_ITEM(relations, k);
@@ -216,6 +232,7 @@ bool parse_relations(Program &p, PyObject *relations) {
             PyErr_SetString(PyExc_ValueError, "a relation must leave one value");
             return false;
         }
+        move_constant(r);
         p.relations.push_back(std::move(r));
     }
     return true;

@@ -166,7 +166,7 @@ template <typename Int> Answer answer(const Relation &r, const int64_t *vars) {
 bool relation_holds(const Relation &r, const int64_t *vars) {
     if (r.size() == 3 && r[0].op == static_cast<uint8_t>(Postfix::VAR) && r[1].op == static_cast<uint8_t>(Postfix::CONST) &&
         r[2].op == static_cast<uint8_t>(Postfix::GE))
-        return vars[r[0].value] >= r[1].value; // the lower bound of a size: most are this
+        return vars[r[0].value] >= r[1].value; // the lower bound of a size: most are this, once parsed
     Answer found = answer<int64_t>(r, vars);
     if (found == Answer::OVERFLOWS) found = answer<__int128>(r, vars); // sums of 64 bits have room there
     return found == Answer::YES;

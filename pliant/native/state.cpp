@@ -36,10 +36,16 @@ struct Symbols {
 } sym;
 constexpr const char *kLocalKeys = "_ZN3c104impl26raw_local_dispatch_key_setE";
 constexpr int8_t kCpu = 0, kCuda = 1;
-thread_local const uint64_t *local_keys = nullptr;
+// Where libtorch keeps its own thread-locals: at one address for as long as the thread lives.
+struct Local {
+    const uint64_t *keys = nullptr;
+    const Hooks *saved = nullptr;
+};
+thread_local Local local;
 PyObject *modes_key = nullptr; // Python: () -> tuple describing the active modes
 PyObject *fallback = nullptr;  // Python: () -> tuple of everything
 KeptItem dual_level;            // where Python keeps the level of forward-mode differentiation, -1 if there is none
+PyObject *no_level = nullptr;   // -1: one object for the whole process
 
 struct StateObject {
     PyObject_HEAD
@@ -51,9 +57,13 @@ PyTypeObject *state_type = nullptr;
 
 GlobalState now() {
     GlobalState s;
-    if (!local_keys) local_keys = static_cast<const uint64_t *>(dlsym(sym.libc10, kLocalKeys));
-    s.included = local_keys[0];
-    s.excluded = local_keys[1];
+    Local &here = local;
+    if (!here.keys) {
+        here.keys = static_cast<const uint64_t *>(dlsym(sym.libc10, kLocalKeys));
+        here.saved = sym.saved();
+    }
+    s.included = here.keys[0];
+    s.excluded = here.keys[1];
     s.function_modes = sym.function_modes();
     s.dispatch_modes = sym.dispatch_modes();
     s.function_disabled = sym.function_disabled() & 0xFF;
@@ -68,9 +78,9 @@ GlobalState now() {
     s.warn_only = sym.warn_only(context);
     s.fill = sym.fill(context);
     s.anomaly = *sym.anomaly;
-    s.hooks = !sym.saved()->empty();
+    s.hooks = !here.saved->empty();
     PyObject *level = dual_level.get();
-    s.dual = level && PyLong_AsLong(level) >= 0;
+    s.dual = level && level != no_level && PyLong_AsLong(level) >= 0;
     return s;
 }
 
@@ -170,7 +180,8 @@ PyObject *set_state_source(PyObject *, PyObject *args) {
     PyObject *modes, *slow, *levels;
     if (!PyArg_ParseTuple(args, "zzOOO!", &c10, &cpu, &modes, &slow, &PyDict_Type, &levels)) return nullptr;
     PyObject *name = PyUnicode_InternFromString("_current_level");
-    if (!name) return nullptr;
+    if (!no_level) no_level = PyLong_FromLong(-1);
+    if (!name || !no_level) return nullptr;
     dual_level.watch(levels, name);
     Py_DECREF(name);
     Py_XSETREF(modes_key, Py_NewRef(modes));

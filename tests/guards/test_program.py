@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import gc
 import math
+import operator
 import types
 import weakref
 
@@ -370,6 +371,21 @@ def test_relations_whose_sums_need_more_than_64_bits():
     assert holds(guard, top, 6) and holds(guard, top, top) and holds(guard, 6, top)
     assert not holds(guard, top, 5 - top) and not holds(guard, top, -top - 1) and not holds(guard, 2, 2) and not holds(guard, -2, top)
     assert not holds(guard, -top, top)
+
+
+@pytest.mark.parametrize("compare", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_bounds_of_an_expression_and_a_constant(compare):
+    """Such a constant goes to the other side when the guard is built, as far as 64 bits hold it."""
+    test = getattr(operator, compare)
+    top = 2**63 - 1
+    for made in (lambda k: k, lambda k: 3 * k, lambda k: k * k):
+        for a in (0, 2, -7, top, -top - 1):
+            for b in (0, 5, -1, top, -top - 1):
+                k = Scope().backed("k", hint=4, lo=None, hi=None)
+                guard = compile_guards([Guard(X, "INT")], {"k": X}, [test(made(k) + a, b)], ["k"])
+                for v in (0, 1, -1, 2, 5, 7, -9, top, top - 2, -top - 1, 2**31):
+                    if abs(made(v)) < 2**100:
+                        assert holds(guard, v) == test(made(v) + a, b), (compare, a, b, v)
 
 
 def test_relations_over_floats_and_wide_operators():

@@ -350,7 +350,6 @@ ASKED_DIRECTLY: dict[tuple[str, str, str], str] = {
     ("attributes", "descriptor", "next"): "over the MRO, our own generator",
     ("attributes", "gets", "bool"): "of a flag of a type",
     ("calls", "answered", "str"): "a message of an error",
-    ("calls", "name_of", "str"): "a name",
     ("hashes", "l_symbol_hash", "hash"): "of a number, pinned",
     ("hashes", "hash_of_tensor", "hash"): "of an id",
     ("lookasides", "l_range", "range"): "of ints that `gate.index` gave, or to raise",

@@ -38,7 +38,7 @@ from pliant.guards.question import Cached, alike, cache_of, is_value, key_of
 from pliant.interpret import globalstate, policy
 from pliant.interpret.attributes import lookup
 from pliant.interpret.effects import unwritten_so_far
-from pliant.interpret.state import Break, vm
+from pliant.interpret.state import Break, title, vm
 
 KEYS = {str, int, float, bool, bytes, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device}
 
@@ -176,7 +176,7 @@ def fills(fn: Any, args: tuple, kwargs: dict) -> bool:
     try:
         answer = vm.interp(wrapped, args, kwargs)
     except Break as e:
-        raise Break("PL0004", f"call of {fn.__qualname__}, which has an lru_cache and cannot be captured: {e.reason}") from None
+        raise Break("PL0004", f"call of {title(fn)}, which has an lru_cache and cannot be captured: {e.reason}") from None
     ops = trace.ops[n:]
     del trace.ops[n:], trace.torch_ops[n_torch:]
     if not unwritten_so_far(vm.world) or not all([computes(op, begin) for op in ops]):
@@ -205,11 +205,11 @@ def made_of(answer: Any, n_ops: int) -> bool:
 
 
 def more(fn: Any, why: str) -> Break:
-    return Break("PL0004", f"call of {fn.__qualname__}, which has an lru_cache and does more than answer: {why}")
+    return Break("PL0004", f"call of {title(fn)}, which has an lru_cache and does more than answer: {why}")
 
 
 def unknown(fn: Any, why: str) -> Break:
-    return Break("PL0004", f"call of {fn.__qualname__}, which has an lru_cache, {why}", clean=True)
+    return Break("PL0004", f"call of {title(fn)}, which has an lru_cache, {why}", clean=True)
 
 
 __all__ = ["cached"]

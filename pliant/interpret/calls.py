@@ -38,7 +38,7 @@ from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
 from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.slots_of_object import by_identity
-from pliant.interpret.state import Break, carried, taken, vm, writes
+from pliant.interpret.state import Break, carried, taken, title, vm, writes
 from pliant.interpret.types.functions import is_namespace
 from pliant.interpret.types.row import ROWS
 from pliant.interpret.weak import dereference
@@ -156,7 +156,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     if r is NotImplemented and any([type(a) in SYMBOLIC for a in args]):  # a special method that takes numbers alone
         return on_numbers(fn, args, kwargs)
     if isinstance(r, torch.Tensor) and type(r) is not TracedTensor or type(r) in UNTRACED:
-        raise Break("PL0018", f"{name_of(fn)} returned a real tensor or array that has no source")
+        raise Break("PL0018", f"{title(fn)} returned a real tensor or array that has no source")
     if type(r) is str and ADDRESS in r:
         raise Break("PL0035", "a text that tells the address of an object")
     return carried(r)
@@ -196,7 +196,7 @@ def on_numbers(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def plain_wanted(fn: Any) -> Break:
-    return Break("PL0004", f"call of {name_of(fn)}, which wants plain numbers in what it is given")
+    return Break("PL0004", f"call of {title(fn)}, which wants plain numbers in what it is given")
 
 
 def symbolic_within(a: Any, depth: int = 2) -> bool:
@@ -234,7 +234,7 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
     if kwargs:
         kwargs = {k: to_graph(fn, a) for k, a in kwargs.items()}
         if LEAF in vm.refused and kwargs.get("requires_grad") is True:
-            raise Break("PL0012", f"{name_of(fn)} makes a leaf, whose gradients the program may want", clean=True)
+            raise Break("PL0012", f"{title(fn)} makes a leaf, whose gradients the program may want", clean=True)
     if type(fn) in OPERATORS:
         guard_rules(fn)
         fn = fn if globalstate.user_modes() else overload_of(fn, args, kwargs)  # modes are told of what is called
@@ -244,18 +244,14 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
     out = vm.record_torch(fn, args, kwargs, method)
     if isinstance(out, torch.Tensor):
         if type(out) is not TracedTensor:
-            raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
+            raise Break("PL0018", f"{title(fn)} returned a real tensor that has no source")
         if kwargs and kwargs.get("requires_grad") is True and out.is_leaf and out.requires_grad:
             vm.trace.own_leaves.add(out.vid)
     elif type(out) in (tuple, list):
         for x in out:
             if issubclass(type(x), torch.Tensor) and type(x) is not TracedTensor:
-                raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
+                raise Break("PL0018", f"{title(fn)} returned a real tensor that has no source")
     return out
-
-
-def name_of(fn: Any) -> str:
-    return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__name__)
 
 
 def call(fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -345,9 +341,9 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
     if kind == "native_python" or kind == "constant":
         return answered(p.reads, fn, args, kwargs)
     if kind == "skip":
-        if vm.frame is not None and (name_of(fn), vm.frame.globals.get("__name__")) in NO_OPERATION:
+        if vm.frame is not None and (title(fn), vm.frame.globals.get("__name__")) in NO_OPERATION:
             return None
-        said = SAID.get((getattr(fn, "__module__", ""), name_of(fn)))
+        said = SAID.get((getattr(fn, "__module__", ""), title(fn)))
         if said is not None:
             return said(*args, **kwargs)
         held = "_torchdynamo_orig_callable"
@@ -365,7 +361,7 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
             if loc is not None:  # what is behind a context manager breaks the graph where it is entered
                 return Generator(new_frame(fn, loc), Left(fn, args, kwargs, code, reason))
         raise Break(code, reason, clean=True)
-    raise Break("PL0003", f"call of {name_of(fn)}", clean=True)
+    raise Break("PL0003", f"call of {title(fn)}", clean=True)
 
 
 def is_generator(fn: Any) -> bool:
@@ -408,14 +404,14 @@ def answered(reads: str, fn: Any, args: tuple, kwargs: dict) -> Any:
     finally:
         if state is not None and state() != before:
             process_state.put_back(before)  # type: ignore[arg-type]
-            raise Break("PL0003", f"{name_of(fn)} changes state of the thread that the program may read", clean=True)
+            raise Break("PL0003", f"{title(fn)} changes state of the thread that the program may read", clean=True)
     return process_state.note(reads, fn, args, kwargs, answer)
 
 
 def asserted(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A function whose result stays the same, as the user asserts: CPython runs it, on objects as they are now, and nothing is guarded."""
     if any([type(a) in SYMBOLIC or symbolic_within(a) for a in (*args, *kwargs.values())]):
-        raise Break("PL0021", f"{name_of(fn)} is asserted to give one result, and is given tensors or sizes of this call", clean=True)
+        raise Break("PL0021", f"{title(fn)} is asserted to give one result, and is given tensors or sizes of this call", clean=True)
     world = vm.world
     given = [world.real.get(id(a), a) for a in args]
     with vm.trace.paused():

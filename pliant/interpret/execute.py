@@ -10,7 +10,7 @@ from pliant.bytecode.kinds import Kind
 from pliant.errors import Tripwire
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import Untraceable, is_limit
-from pliant.interpret import checks, lifetimes, names_told, shadows, tracebacks
+from pliant.interpret import checks, lifetimes, names_told, shadows, slips, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
 from pliant.interpret.data_loops import CHANGING, at_header
@@ -75,6 +75,8 @@ def run(f: Frame) -> Any:
                     raise left(f, Break("PL0017", "a value that changes on every call is given to C code"), n) from None
                 if type(e) is RuntimeError and is_limit(e):  # C code met the stand-in itself
                     raise left(f, Break("PL0011", "C code wants the data of a tensor"), n) from None
+                if id(e) != vm.world.torch_error and slips.slipped(e):
+                    raise vm.capture_failed(slips.told(e)) from e
                 if type(e) in TOLD and any([type(a) is str and STAND_INS.search(a) for a in e.args]) and checks.handled(f):
                     raise left(f, Break("PL0041", "an exception that names the type of a value, inside a try block"), n) from None
                 tracebacks.arrived(e)

@@ -23,7 +23,7 @@ from pliant.interpret.binding import in_closure
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, guard_function, inline, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.state import Break, vm
+from pliant.interpret.state import Break, title, vm
 from pliant.interpret.tracebacks import at_hand
 from pliant.interpret.weak import of_the_program
 
@@ -53,7 +53,7 @@ def of_signature(asked: Any, args: tuple, kw: dict) -> Any:
         guard_signature(lookup(o, "__init__"))
         guard_signature(lookup(o, "__new__"))
         if lookup(o, "__signature__") is not UNSET:
-            raise Break("PL0007", f"the signature of {o.__qualname__}", clean=True)
+            raise Break("PL0007", f"the signature of {title(o)}", clean=True)
     else:
         guard_signature(o.__func__ if type(o) is types.MethodType else o)
     return native(asked, args, kw)
@@ -76,7 +76,7 @@ def guard_signature(fn: Any) -> None:
     for v in fn.__defaults__ or ():
         if type(v) not in CONSTANTS and not isinstance(v, (type, types.FunctionType, types.BuiltinFunctionType)):
             # what is handed on has to be this very object
-            raise Break("PL0007", f"the signature of {fn.__qualname__}, whose default is a {type(v).__qualname__}", clean=True)
+            raise Break("PL0007", f"the signature of {title(fn)}, whose default is a {type(v).__qualname__}", clean=True)
     guard_function(fn)
     world, source = vm.world, S.const(fn)
     for name, held, settled in (("__annotations__", fn.__annotations__, False), ("__kwdefaults__", fn.__kwdefaults__, True)):
@@ -88,12 +88,12 @@ def guard_signature(fn: Any) -> None:
                 if type(v) in CONSTANTS:
                     world.guard(at.key(key), "EQ_MATCH", v)
                 elif settled:
-                    raise Break("PL0007", f"the signature of {fn.__qualname__}, whose default is a {type(v).__qualname__}", clean=True)
+                    raise Break("PL0007", f"the signature of {title(fn)}, whose default is a {type(v).__qualname__}", clean=True)
                 else:
                     world.guard(at.key(key), "ID_MATCH", v)
     for name in ("__signature__", "__wrapped__"):
         if name in fn.__dict__:
-            raise Break("PL0007", f"the signature of {fn.__qualname__}, which is a wrapper", clean=True)
+            raise Break("PL0007", f"the signature of {title(fn)}, which is a wrapper", clean=True)
         world.guard(source.dict(), "DICT_CONTAINS", (name, False), name)
 
 

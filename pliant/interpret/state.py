@@ -257,6 +257,11 @@ def unfit(what: str) -> NoReturn:
     raise Break("PL0006", f"a __hash__ or __eq__ that {what} while a container asks it", clean=True, action=("stand",))
 
 
+def title(fn: Any) -> str:
+    """What messages call a callable; few have every name."""
+    return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__name__)
+
+
 def kept_out(t: type) -> str:
     """The word in `vm.refused` for values of a type that emitted code could not make again."""
     return f"{t.__module__}.{t.__qualname__}"

@@ -1,0 +1,111 @@
+"""Mistakes of pliant's own, planted where the program handles everything: none of its handlers sees them, and CPython runs the frame."""
+
+from __future__ import annotations
+
+import functools
+import math
+import textwrap
+
+import pytest
+import torch
+
+import pliant
+from pliant.errors import InternalError
+from pliant.interpret import slips
+from pliant.interpret.lookasides import LOOKASIDES
+
+SLIPS = {
+    "attribute": "return args[0].nowhere",
+    "method": "return args[0].nowhere()",
+    "name": "return nowhere",
+    "local": "if not args:\n    x = 1\nreturn x",
+    "free": "def inner():\n    return y\nr = inner()\ny = 1\nreturn r",
+    "unpack": "a, b, c = args\nreturn a",
+    "unpack of one that is none": "a, b = None\nreturn a",
+    "key": "return {}[args[0]]",
+    "index": "return [][3]",
+    "assert": "assert not args, 'words'",
+    "set attribute": "x = 1\nx.nowhere = 1",
+    "delete attribute": "x = 1\ndel x.nowhere",
+    "pop": "return {}.pop('nowhere')",
+    "getattr": "return getattr(args[0], 'nowhere')",
+    "within": "return [x.nowhere for x in args]",
+    "caught once": "try:\n    return {}[1]\nexcept KeyError:\n    return args[0].nowhere",
+}
+MEANT = {
+    "raise": "raise KeyError('k')",
+    "from": "try:\n    return {}[1]\nexcept KeyError as e:\n    raise ValueError('v') from e",
+    "call": "return int('x')",
+    "operator": "return [] + ()",
+    "assertion": "raise AssertionError('words')",
+}
+
+
+def planted(body: str):
+    """A function that looks as if it were one of the interpreter's."""
+    source = "def handler(args, kw):\n" + textwrap.indent(body, "    ")
+    scope: dict = {}
+    exec(compile(source, slips.PACKAGE + "interpret/planted.py", "exec"), scope)
+    return scope["handler"]
+
+
+def waits(x, n):
+    try:
+        return x + math.comb(n, 2)
+    except Exception as e:
+        return type(e).__name__
+
+
+def waits_further_out(x, n):
+    def inner(k):
+        return math.comb(k, 2)
+
+    try:
+        with torch.no_grad():
+            return x * inner(n)
+    except BaseException as e:
+        return type(e).__name__
+    finally:
+        x = x + 1
+
+
+@pytest.mark.parametrize("fn", [waits, waits_further_out])
+@pytest.mark.parametrize("name", SLIPS)
+def test_no_handler_of_the_program_sees_a_slip(monkeypatch, name, fn):
+    monkeypatch.setitem(LOOKASIDES, math.comb, planted(SLIPS[name]))
+    x = torch.ones(3)
+    with pytest.raises(InternalError, match=r"interpret/planted\.py:\d+, which is no part of the program"):
+        pliant.compile(fn)(x, 4)
+    pliant.reset()
+    lenient = pliant.compile(fn, strict=False)
+    for n in (4, 5, 4):
+        assert torch.equal(lenient(x, n), fn(x, n))
+    assert pliant.stats()["fallbacks"]
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_what_is_meant_is_handled(monkeypatch, name):
+    monkeypatch.setitem(LOOKASIDES, math.comb, planted(MEANT[name]))
+    expected = {"from": "ValueError", "call": "ValueError", "operator": "TypeError", "assertion": "AssertionError"}.get(name, "KeyError")
+    assert pliant.compile(waits)(torch.ones(3), 4) == expected
+
+
+def outside(k, n=2):
+    return k, n
+
+
+without_names = functools.lru_cache(functools.partial(outside, n=3))
+
+
+def test_a_cached_function_that_has_no_name():
+    def fn(x, k):
+        try:
+            a = without_names(k=k)
+        except AttributeError as e:
+            return str(e)
+        return x + a[0] * a[1]
+
+    compiled = pliant.compile(fn)
+    x = torch.ones(2)
+    for k in (1, 2, 3, 2):
+        assert torch.equal(compiled(x, k), fn(x, k))

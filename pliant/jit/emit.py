@@ -25,8 +25,6 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
 
-import torch
-
 from pliant import native
 from pliant.bytecode.assemble import line_at, on_line
 from pliant.codegen.effects import cannot_repeat
@@ -35,6 +33,7 @@ from pliant.graph import wrapped
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.leaving import GRADIENTS, LEAVE, MARK, Elsewhere, Left
 from pliant.graph.originals import make_leaf
+from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TRANSFORMS, Reconsider, TracedTensor, leaves
 from pliant.interpret import interrupts, runtime, set_order
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
@@ -456,7 +455,6 @@ class Emitter:
         return f"{b.constant(support.prime)}({text})" if g.started else text
 
 
-ON_DATA = (TracedTensor, torch.SymBool, torch.SymInt, torch.SymFloat)
 GIVEN: dict[str, Callable[[Emitter, Any], str]] = {
     "param": lambda e, name: name,
     "item": lambda e, i: e.builder.items.setdefault(i, f"_i{i}"),
@@ -650,7 +648,8 @@ def action_branch(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[lis
 def counted(w: BreakWriter, value: Any) -> list[str]:
     """Tells a branch on data which side the run takes: it may be a side exit later."""
     branches, site = w.emitter.context.branches, w.exit.site
-    if branches is None or vm.make_exit is None or type(value) not in ON_DATA or site.code is None:
+    data = type(value) is TracedTensor or type(value) in SYMS and not value.node.expr.backed  # behind a change of sizes no graph goes on
+    if branches is None or vm.make_exit is None or not data or site.code is None:
         return []
     branch = branches.at(site)
     d = decode(site.code)

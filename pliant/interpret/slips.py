@@ -31,7 +31,8 @@ ITEMS = {"interpret/slots.py": {"getitem"}}
 CALLERS = {f"interpret/{name}.py" for name in (
     "attributes", "calls", "engine", "gate", "instances", "lookasides", "namespaces", "runtime", "shadows", "slots", "tensor_subclasses",
 )}  # fmt: skip
-"""Files whose functions call C for the program, which may miss something."""
+TABLES = ("interpret/arrays/", "interpret/types/")
+"""Files, and folders of them, whose functions call C for the program, which may miss something."""
 ANYWHERE = (RecursionError, MemoryError)
 """Of what the program has too little the interpreter has, too."""
 
@@ -53,7 +54,7 @@ def slipped(e: BaseException) -> bool:
         return False
     if kind is K.LOAD_ITEM:
         return code.co_qualname not in ITEMS.get(file, ())
-    return file not in CALLERS and not file.startswith("interpret/types/")
+    return file not in CALLERS and not file.startswith(TABLES)
 
 
 def told(e: BaseException) -> str:

@@ -40,8 +40,18 @@ def size(n: Any) -> Any:
 
 
 def row_major(order: Any, *others: Any) -> None:
-    if order not in ("C", "K", "A") or any([o is not None for o in others]):
+    if order not in ("C", "K") or any([o is not None for o in others]):
         raise Unsure("an order of memory")
+
+
+def in_rows(a: Any, order: Any) -> None:
+    if order == "C" and type(a) is TracedArray and not a.tensor.dense:
+        raise Unsure("an order of memory")
+
+
+def flag(subok: Any) -> None:
+    if type(subok) is not bool:
+        raise Unsure("a flag that is none")
 
 
 @function(np.zeros)
@@ -72,10 +82,11 @@ def full_(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, d
 def like(made: Any) -> Any:
     def compute(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
         row_major(order, device)
+        flag(subok)
         a = asarray(a)
         dt = a.dtype if dtype is None else dtype_of(dtype)
-        if shape is not None:
-            return whole_array(t(made, shape_of(shape), dtype=torch_dtype(dt)))
+        if shape is not None or order == "C":
+            return whole_array(t(made, a.sizes if shape is None else shape_of(shape), dtype=torch_dtype(dt)))
         return whole_array(t(LIKE[made], a.found, dtype=torch_dtype(dt)))
 
     return compute
@@ -91,6 +102,7 @@ def full_like(
     a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Any:
     row_major(order, device)
+    flag(subok)
     a = asarray(a)
     return full_(a.sizes if shape is None else shape, fill_value, a.dtype if dtype is None else dtype)
 
@@ -199,10 +211,11 @@ def array(
     like: Any = None,
 ) -> Any:  # fmt: skip
     row_major(order, like)
+    in_rows(object, order)
     if ndmin not in (0, 1) or ndmax not in (0, 64):
         raise Unsure("ndmin=")
     if copy is not True:
-        if copy is not False or type(object) is not TracedArray:
+        if copy is not False or type(object) is not TracedArray or dtype is not None and dtype_of(dtype) is not object.dtype:
             raise Unsure("copy=")
         return asarray(object, dtype)
     a = asarray(object, dtype)
@@ -218,6 +231,7 @@ def array(
 @function(np.asarray)
 def np_asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None) -> Any:
     row_major(order or "K", device, like)
+    in_rows(a, order)
     if copy is True:
         return array(a, dtype)
     if copy is not None:
@@ -244,8 +258,11 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
 
 @function(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
-    row_major(order)
-    return whole_array(t(torch.clone, asarray(a).tensor))
+    if order not in ("C", "K"):
+        raise Unsure("an order of memory")
+    flag(subok)
+    kept = torch.preserve_format if order == "K" else torch.contiguous_format
+    return whole_array(t(torch.clone, asarray(a).tensor, memory_format=kept))
 
 
 @function(np.tri)
@@ -322,12 +339,19 @@ for _cls in SCALARS:
 
 @function(np.finfo)
 def finfo(dtype: Any) -> Any:
-    return np.finfo(dtype.dtype if type(dtype) is TracedScalar else dtype)
+    return np.finfo(of_type(dtype))
+
+
+def of_type(x: Any) -> Any:
+    """What a function that wants a dtype, or a number of it, is given."""
+    if type(x) is not TracedScalar and not constant(x):
+        raise Unsure("the limits of an array")
+    return x.dtype if type(x) is TracedScalar else x
 
 
 @function(np.iinfo)
 def iinfo(type: Any) -> Any:  # noqa: A002  (NumPy's own name)
-    return np.iinfo(type)
+    return np.iinfo(of_type(type))
 
 
 @function(np.dtype)
@@ -344,7 +368,14 @@ def issubdtype(arg1: Any, arg2: Any) -> Any:
     return np.issubdtype(arg1, arg2)
 
 
-@function(np.result_type, np.promote_types)
+@function(np.promote_types)
+def promote_types(type1: Any, type2: Any, /) -> Any:
+    if not (constant(type1) and constant(type2)):
+        raise Unsure("a dtype")
+    return np.promote_types(type1, type2)
+
+
+@function(np.result_type)
 def result_type(*given: Any) -> Any:
     if any([type(x) is TracedTensor for x in given]):
         raise Unsure("a tensor")

@@ -121,13 +121,15 @@ METHODS.update(
     sum=reductions.sum, prod=reductions.prod, mean=reductions.mean, std=reductions.std, var=reductions.var, max=reductions.amax,
     min=reductions.amin, argmax=reductions.argmax, argmin=reductions.argmin, any=reductions.any_, all=reductions.all_,
     cumsum=reductions.cumsum, cumprod=reductions.cumprod, argsort=sorting.argsort, searchsorted=sorting.searchsorted,
-    argpartition=sorting.argpartition, ravel=shaping.ravel, swapaxes=shaping.swapaxes, squeeze=shaping.squeeze, nonzero=shaping.nonzero,
+    argpartition=sorting.argpartition, ravel=shaping.ravel, swapaxes=lambda a, i, j, /: shaping.swapaxes(a, i, j), squeeze=shaping.squeeze, nonzero=shaping.nonzero,
     clip=shaping.clip, take=shaping.take, repeat=shaping.repeat, diagonal=shaping.diagonal, trace=shaping.trace, dot=linear.dot,
 )  # fmt: skip
 
 
 @method("reshape")
 def reshape(a: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
+    if not shape:
+        raise Unsure("no shape")
     return shaping.reshape(a, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
 
@@ -146,22 +148,37 @@ def flatten(a: Any, order: str = "C") -> Any:
     return whole_array(fresh(t(torch.reshape, a.tensor, (-1,)), a.found))
 
 
-@method("copy", "__copy__", "__deepcopy__")
+@method("copy")
 def copy(a: Any, order: Any = "C") -> Any:
+    if order != "C":
+        raise Unsure("an order of memory")
     if type(a) is TracedScalar:
         return a
     return whole_array(t(torch.clone, a.tensor, memory_format=torch.contiguous_format))
 
 
+@method("__copy__")
+def copied(a: Any) -> Any:
+    """In the order that its memory has."""
+    return a if type(a) is TracedScalar else whole_array(t(torch.clone, a.tensor))
+
+
+@method("__deepcopy__")
+def deeply_copied(a: Any, memo: Any, /) -> Any:
+    return copied(a)
+
+
 @method("astype")
 def astype(a: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: Any = True) -> Any:
-    if order not in ("K", "C") or casting not in ("unsafe", "same_kind", "safe") or type(copy) is not bool:
+    if order not in ("K", "C") or casting not in ("unsafe", "same_kind", "safe") or type(copy) is not bool or type(subok) is not bool:
         raise Unsure("keywords")
     dt = dtype_of(dtype)
     if casting != "unsafe" and not np.can_cast(a.dtype, dt, casting):  # type: ignore[arg-type]
         raise Unsure("casting")
     if type(a) is TracedScalar:
         return scalar_as(a, dt)
+    if order == "C" and not a.found.is_contiguous():
+        raise Unsure("an order of memory")
     if a.dtype is dt and not copy:
         return a
     return whole_array(fresh(to(a.tensor, dt), a.found))
@@ -212,6 +229,8 @@ def tolist(a: Any) -> Any:
 
 @method("fill")
 def fill(a: TracedArray, value: Any) -> None:
+    if type(value) in (list, tuple, TracedArray):
+        raise Unsure("another array")
     x = writable(a)
     store(x, value_for(a, value))
 

@@ -209,6 +209,8 @@ def store(t: Any, v: Any) -> None:
 
 def in_place(fn: Callable, a: TracedArray, b: Any) -> None:
     """`a += b`: the loop is that of `a + b`, and what it gives must fit `a` (casting of the same kind)."""
+    if fn is operator.matmul and a.ndim < 2:
+        raise Unsure("a product of vectors in place")
     t = writable(a)
     r = operate(fn, a, b)
     r = r if type(r) is TracedArray else asarray(r)

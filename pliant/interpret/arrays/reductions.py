@@ -16,6 +16,7 @@ from pliant.interpret.arrays.table import function
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.gate import index
 from pliant.interpret.slots import unpack
+from pliant.interpret.state import vm
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -273,7 +274,10 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     a = source_of(a)
     if axis is None and not keepdims and COUNTS_IN_PYTHON:
         return t(ORIGINAL.item, t(torch.sum, truths(a), dtype=torch.int64))
-    return array(t(torch.sum, truths(a), axes_of(axis, a.ndim), plain(keepdims), dtype=torch.int64))
+    axes = axes_of(axis, a.ndim)
+    if not axes:
+        raise Unsure("a count over no dims")  # to `sum` these are all
+    return array(t(torch.sum, truths(a), axes, plain(keepdims), dtype=torch.int64))
 
 
 # -- scans ----------------------------------------------------------------------------------------------------------------------
@@ -303,6 +307,10 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     if returned is not False:
         raise Unsure("returned=")
     if weights is None:
+        a = source_of(a)
+        axes = axes_of(axis, a.ndim)
+        if any([vm.truth(n == 0) for d, n in enumerate(a.sizes) if d not in axes]):
+            raise Unsure("an average without elements")
         return mean(a, axis, None, None, keepdims)
     a, w = source_of(a), source_of(weights)
     if plain(keepdims) or a.ndim != w.ndim or a.ndim == 0 or a.dtype.kind == "c" or w.dtype.kind == "c":

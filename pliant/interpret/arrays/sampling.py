@@ -16,6 +16,7 @@ from pliant.interpret.arrays.stand_ins import TracedArray, array, scalar, whole_
 from pliant.interpret.arrays.table import function
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.slots import unpack
+from pliant.interpret.state import vm
 
 
 def float64_like(x: Any, *args: Any) -> Any:
@@ -124,10 +125,8 @@ def cov(
     n = z.sizes[1]
     ddof = (0 if bias else 1) if ddof is None else ddof
     z = t(torch.sub, z, t(torch.div, t(torch.sum, z, 1, True), reductions.real(n)))
-    c = t(torch.div, t(torch.matmul, z, t(torch.transpose, z, 0, 1)), reductions.real(n) - ddof)
-    if x.ndim == 1:
-        return whole_array(t(torch.reshape, c, ()))
-    return whole_array(c)
+    c = t(torch.div, t(torch.matmul, z, t(torch.transpose, z, 0, 1)), reductions.real(torch.sym_max(n - ddof, 0)))
+    return whole_array(t(torch.reshape, c, ()) if x.ndim == 1 or vm.truth(z.sizes[0] == 1) else c)
 
 
 @function(np.corrcoef)

@@ -421,7 +421,10 @@ def nonzero(a: Any) -> Any:
     a = asarray(a)
     if not a.ndim:
         raise Unsure("no dims")
-    return tuple([whole_array(x) for x in t(torch.nonzero, a.tensor, as_tuple=True)])
+    if a.ndim == 1:
+        return (whole_array(t(torch.nonzero, a.tensor, as_tuple=True)[0]),)
+    places = t(ORIGINAL.contiguous, t(torch.nonzero, a.tensor))  # columns of one array
+    return tuple([whole_array(x) for x in t(torch.unbind, places, 1)])
 
 
 @function(np.flatnonzero)
@@ -480,9 +483,9 @@ def as_subscript(indices: Any) -> Any:
         if a.dtype.kind not in "iu":
             raise Unsure("positions")
         return a
-    if type(indices) is TracedArray and indices.dtype.kind not in "iu":
+    if type(indices) in (TracedArray, TracedScalar) and indices.dtype.kind not in "iu":
         raise Unsure("positions")
-    return indices
+    return indices if type(indices) in (TracedArray, TracedScalar) else index(indices)
 
 
 @function(np.take_along_axis)

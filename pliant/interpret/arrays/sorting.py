@@ -31,8 +31,10 @@ ARGPARTITION = operator_of_numpy(
 
 
 def stable(kind: Any, given: Any, order: Any) -> bool:
-    if order is not None or kind not in (None, "quicksort", "stable", "mergesort", "heapsort") or given not in (None, True, False):
+    if order is not None or kind not in (None, "quicksort", "stable", "mergesort", "heapsort") or type(given) not in (type(None), bool):
         raise Unsure("keywords")
+    if kind is not None and given is not None:
+        raise Unsure("both ways to ask for a stable order")
     return kind in ("stable", "mergesort") or given is True
 
 
@@ -47,8 +49,9 @@ def flat_or(a: TracedArray, axis: Any) -> tuple[Any, int]:
 def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     a = source_of(a)
     x, d = flat_or(a, axis)
-    if order is not None or not a.ndim:
-        raise Unsure("keywords")
+    is_stable(kind, stable, order)
+    if not a.ndim:
+        raise Unsure("no dims")
     return whole_array(to(t(torch.sort, x, dim=d, stable=True)[0], a.dtype))
 
 
@@ -156,7 +159,7 @@ def unique(
 def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> Any:
     a, b = source_of(element), source_of(test_elements)
     dt = np.result_type(a.dtype, b.dtype)
-    if kind is not None or dt.kind not in "iuf" or type(invert) is not bool or not a.ndim:
+    if kind is not None or dt.kind not in "iuf" or type(invert) is not bool or type(assume_unique) is not bool or not a.ndim:
         raise Unsure("keywords")
     return whole_array(t(torch.isin, to(a.tensor, dt), to(b.tensor, dt), invert=invert))
 
@@ -164,6 +167,8 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
 @function(np.union1d)
 def union1d(ar1: Any, ar2: Any) -> Any:
     a, b = source_of(ar1), source_of(ar2)
+    if not (type(ar1) is type(ar2) is TracedArray):
+        raise Unsure("numbers, which have no dtype")
     dt = np.result_type(a.dtype, b.dtype)
     parts = [t(torch.reshape, to(x.tensor, dt), (-1,)) for x in (a, b)]
     return unique(whole_array(t(torch.cat, parts, 0)))
@@ -213,6 +218,8 @@ def quantiles(a: Any, q: Any, axis: Any, out: Any, overwrite: Any, method: str, 
     if not (scalar_operand(o) or o.ndim == 1):
         raise Unsure("quantiles")
     axes = axes_of(axis, a.ndim)
+    if scale == 1 and a.dtype.kind in "iu" and (rule.kind if isinstance(rule, np.dtype) else np.dtype(rule).kind) != "f":
+        raise Unsure("quantiles that are integers, of integers")
     dt = FLOAT64 if a.dtype.kind in "iu" else a.dtype
     if isinstance(rule, np.dtype):
         dt = np.result_type(dt, rule if rule.kind == "f" else FLOAT64)

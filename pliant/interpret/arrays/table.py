@@ -14,6 +14,7 @@ from pliant.guards import source as S
 from pliant.guards.views import VIEWS
 from pliant.interpret import output, process_state, shadows
 from pliant.interpret.arrays.dtypes import SCALARS, Unsure
+from pliant.interpret.arrays.memory_order import settled
 from pliant.interpret.calls import LOOKASIDES
 from pliant.interpret.state import Break, vm
 
@@ -45,7 +46,7 @@ def compute(name: str, impl: Callable[..., Any], args: tuple, kw: dict) -> Any:
     """`impl(*args, **kw)`, or a graph break around the call of NumPy that it stands for."""
     try:
         ready()
-        return impl(*args, **kw)
+        return settled(name, impl(*args, **kw), args, kw)
     except PliantError:
         raise
     except Exception as e:

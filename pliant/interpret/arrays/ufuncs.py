@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pliant.graph.originals import ORIGINAL, operator, torch
 from pliant.graph.originals import numpy as np
-from pliant.graph.originals import torch
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import SCARCE, TORCH, Unsure, fits, torch_dtype
+from pliant.interpret.arrays.memory_order import in_order
 from pliant.interpret.arrays.operands import fresh, full, in_loop, operand, tensor_in, to
 from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, array, scalar_of, whole_array
 from pliant.interpret.arrays.table import asked, constant, enter
@@ -39,12 +40,21 @@ LOOPS: dict[np.ufunc, list[Loop]] = {}
 
 def t(fn: Any, *args: Any, **kw: Any) -> Any:
     """A torch operation of the graph."""
-    if fn in NOT_OF_SCARCE and args[0].dtype in SCARCE:
-        raise Unsure(f"{fn.__name__} of {args[0].dtype}, which PyTorch has no kernel for")
+    if fn not in OF_SCARCE:
+        for a in args:
+            if type(a) is TracedTensor and a.dtype in SCARCE:
+                raise Unsure(f"{fn.__name__} of {a.dtype}, which PyTorch has no kernel for")
     return graph_call(fn, args, kw)
 
 
-NOT_OF_SCARCE = (torch.flip, torch.nonzero, torch.searchsorted)
+OF_SCARCE = {
+    *(torch.cat, torch.clone, torch.cumsum, torch.diag, torch.diagonal, torch.div, torch.eq, torch.full_like, torch.index_select),
+    *(torch.movedim, torch.mul, torch.ne, torch.ones_like, torch.permute, torch.prod, torch.repeat_interleave, torch.reshape),
+    *(torch.resolve_conj, torch.roll, torch.select, torch.sort, torch.squeeze, torch.stack, torch.sum, torch.tile, torch.transpose),
+    *(torch.unbind, torch.unsqueeze, torch.where, torch.zeros_like, operator.getitem),
+    *(ORIGINAL.to, ORIGINAL.item, ORIGINAL.expand, ORIGINAL.contiguous, ORIGINAL.detach, ORIGINAL.view, ORIGINAL.unfold),
+}
+"""What PyTorch's kernels take of unsigned integers of 16, 32 and 64 bits."""
 
 
 def loop(names: str, kinds: str, tensors: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -265,7 +275,7 @@ def compute_loop(uf: np.ufunc, given: list[Any], rules: list[Any]) -> Any:
         result = to(result, want)
     if want is not out and want != out:
         result = to(result, out)
-    return fresh(result, *made)
+    return in_order(fresh(result, *made), made)
 
 
 SCALAR_FIRST = {np.add, np.multiply, np.power}

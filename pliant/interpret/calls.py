@@ -736,10 +736,10 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         return vm.make_class(cls, args, kwargs)
     if meta is not type:
         m = lookup(meta, "__call__")
-        if type(m) is FunctionType and policy.python_kind(m) == "inline":
-            return interp(m, (cls, *args), kwargs)
-        if isinstance(m, type):  # a class is bound to nothing (`TypedDict` makes dicts)
-            return call(m, args, kwargs)
+        if type(m) is FunctionType:
+            return call_function(m, (cls, *args), kwargs)
+        if type(m) not in SLOTS:  # a partial, say, or a class (`TypedDict` makes dicts), as it binds itself
+            return call(bound_special(m, cls, meta, "__call__"), args, kwargs)
     new = lookup(cls, "__new__")
     if type(new) is staticmethod:
         new = new.__func__

@@ -36,6 +36,7 @@ from pliant.interpret.gate import OF_ITEMS, SETTINGS, captured_call, has_c_state
 from pliant.interpret.generators import Generator, Left
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
+from pliant.interpret.names_told import TEXTS, guard_text
 from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.slots_of_object import by_identity
 from pliant.interpret.state import Break, carried, taken, vm, writes
@@ -157,13 +158,9 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
         return on_numbers(fn, args, kwargs)
     if isinstance(r, torch.Tensor) and type(r) is not TracedTensor or type(r) in UNTRACED:
         raise Break("PL0018", f"{name_of(fn)} returned a real tensor or array that has no source")
-    if type(r) is str and ADDRESS in r:
-        raise Break("PL0035", "a text that tells the address of an object")
+    if type(r) in TEXTS:
+        guard_text(r, getattr(fn, "__self__", None), *args, *kwargs.values())
     return carried(r)
-
-
-ADDRESS = " at 0x"
-"""In the default text of an object. It may be that of a stand-in, or of one that will be made again."""
 
 
 UNTRACED: set[type] = set()

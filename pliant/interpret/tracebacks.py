@@ -113,6 +113,11 @@ def about_to_raise(e: BaseException, again: bool = False) -> None:
         world.unchained[id(e)] = e
 
 
+def goes_on(e: BaseException, tb: TracebackType | None) -> None:
+    """The traceback of `e`, which the program is about to raise, goes on with this one."""
+    vm.world.passing[id(e)] = (e, tb, [])
+
+
 def from_outside(e: BaseException) -> bool:
     """Whether somebody has interrupted the process, at a moment of their own: that is no part of the program, and none of its handlers'."""
     return id(e) not in vm.world.passing and interrupts.is_one(e)

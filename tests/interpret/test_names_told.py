@@ -159,11 +159,11 @@ class Scaled:
 
 ALIAS, EITHER = list[Scaled], Scaled | int
 SAID = {
-    "method by its slot": lambda: Scaled.named.__repr__(), "method": lambda: str(Scaled.named), "formatted method": lambda: f"{Scaled.named}",
+    "method by its slot": lambda: Scaled.named.__repr__(), "method": lambda: str(Scaled.named), "in a text": lambda: f"{Scaled.named}",
     "in a template": lambda: "%r" % (Scaled.named,), "class": lambda: repr(Scaled), "class by its slot": lambda: type.__repr__(Scaled),
     "formatted class": lambda: f"{Scaled}", "in a list": lambda: str([Scaled, (Scaled.named,)]), "in a dict": lambda: repr({1: Scaled}),
     "alias": lambda: repr(list[Scaled]), "alias of the outside": lambda: repr(ALIAS), "union": lambda: repr(EITHER),
-    "optional": lambda: repr(typing.Optional[Scaled]), "bytes": lambda: b"%a" % (Scaled,), "super": lambda: repr(super(Scaled, Scaled())),
+    "optional": lambda: repr(typing.Optional[Scaled]), "bytes": lambda: b"%a" % (Scaled,), "super": lambda: repr(super(Scaled, Scaled())),  # noqa: UP045
     "mapped": lambda: list(map(repr, [Scaled, Scaled.named])), "exception": lambda: str(ValueError(Scaled)),
 }  # fmt: skip
 

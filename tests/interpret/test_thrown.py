@@ -1,4 +1,4 @@
-"""What `throw` and its kin of generators make of their arguments: words, contexts, tracebacks and what is thrown in place of an exception."""
+"""What `throw` and its kin of generators make of their arguments: words, contexts, tracebacks, what is thrown in their place."""
 
 from __future__ import annotations
 

@@ -15,7 +15,17 @@ from typing import Any
 
 from pliant.graph import layout, symnode
 from pliant.graph.decompositions import Unspelled, apply, tried
-from pliant.graph.originals import ORIGINAL, get_default_dtype, gradients, is_grad_enabled, math, operator, torch
+from pliant.graph.originals import (
+    ORIGINAL,
+    as_it_was,
+    get_default_dtype,
+    gradients,
+    is_grad_enabled,
+    math,
+    operator,
+    spelled_otherwise,
+    torch,
+)
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
 
@@ -470,7 +480,7 @@ def rows(table: dict[Callable[..., Any], Any]) -> dict[Any, Callable[..., Any]]:
     return {fn: own for own, fns in table.items() for fn in (fns if type(fns) is tuple else (fns,))}
 
 
-SPELLED = rows({
+SPELLED = spelled_otherwise(rows({
     leaky_relu: (F.leaky_relu, torch._C._nn.leaky_relu), elu: (F.elu, torch._C._nn.elu), celu: (F.celu, torch.celu),
     softplus: (F.softplus, torch._C._nn.softplus), threshold: (F.threshold, torch.threshold), logit: (torch.logit, torch.Tensor.logit),
     nan_to_num: (torch.nan_to_num, torch.Tensor.nan_to_num), power: (operator.pow, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__),
@@ -485,7 +495,7 @@ SPELLED = rows({
     alpha_dropout: F.alpha_dropout, uniform_: torch.Tensor.uniform_, normal_: torch.Tensor.normal_,
     exponential_: torch.Tensor.exponential_, bernoulli_: torch.Tensor.bernoulli_, bernoulli: (torch.bernoulli, torch.Tensor.bernoulli),
     normal: torch.normal,
-})  # fmt: skip
+}))  # fmt: skip
 
 
 def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
@@ -494,6 +504,6 @@ def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
     if own is None:
         return NotImplemented
     symbols = (torch.SymFloat, torch.SymInt) if own in (power, power_of) else (torch.SymFloat,)
-    if not any([type(a) in symbols for a in (*args, *kwargs.values())]):
+    if not any([type(a) in symbols for a in (*args, *kwargs.values())]) or not as_it_was(fn):
         return NotImplemented
     return tried(trace, own, args, kwargs)

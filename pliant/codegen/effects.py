@@ -16,7 +16,8 @@ from pliant.lower.program import ExternalCall, is_aten
 
 OWN = FLOWS | growing.READERS | WAYS | {*OF_STATES}
 """Operations of pliant's own that write nothing of others."""
-DECLARED = (*KNOWN, *[f"pliant::{name}" for name in ("onednn_lstm", "packed_rows", "unpacked_rows", "recurrent_backward")], "pliant_numpy::")
+RECURRENT = ("onednn_lstm", "packed_rows", "unpacked_rows", "recurrent_backward")
+DECLARED = (*KNOWN, *[f"pliant::{name}" for name in RECURRENT], "pliant_numpy::")
 """What the names of operators begin with whose schema tells what they write."""
 
 

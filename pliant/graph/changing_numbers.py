@@ -52,6 +52,16 @@ def number(v: Any) -> Any:
     return v
 
 
+TINY = 1e-30
+"""Numbers below are nothing in float32, or what divides by them is infinite, where double precision tells them from it."""
+
+
+def apart_from_nothing(v: Any) -> None:
+    """What divides by this number, or takes its logarithm, has derivatives other than NaN."""
+    if not (number(v) >= TINY or v <= -TINY):
+        raise Unspelled
+
+
 def back(y: Any, x: Any) -> Any:
     return ORIGINAL.to(y, x.dtype) if y.dtype is not x.dtype else y
 
@@ -98,13 +108,13 @@ def elu(x: Any, alpha: Any = 1.0, inplace: Any = False) -> Any:
 def celu(x: Any, alpha: Any = 1.0, inplace: Any = False) -> Any:
     refuse(inplace)
     w = real(x)
-    if number(alpha) == 0:
-        raise Unspelled
+    apart_from_nothing(alpha)
     low = torch.where(w <= 0, w, torch.zeros_like(w))
     return back(torch.where(w <= 0, torch.expm1(low * (1 / alpha)) * alpha, w), x)
 
 
 def softplus(x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
+    apart_from_nothing(beta)
     w = real(x)
     scaled = w * number(beta)
     above = scaled > number(threshold)
@@ -120,7 +130,7 @@ def threshold(x: Any, threshold: Any, value: Any, inplace: Any = False) -> Any:
 
 def logit(x: Any, eps: Any = None) -> Any:
     w = real(x)
-    if not number(eps) >= 0:
+    if not number(eps) >= TINY:
         raise Unspelled
     w = torch.clamp(w, eps, 1.0 - eps)
     return back(torch.log(w / (1.0 - w)), x)
@@ -150,6 +160,8 @@ def power(x: Any, exponent: Any) -> Any:
         if w.dtype is torch.float32 and not as_whole_as_it_is(e):
             raise Unspelled
         return back(torch.pow(w, tensor_of(e, w)), x if x.dtype in REALS else w)
+    if type(x) is torch.SymFloat and x.node.expr.backed:
+        apart_from_nothing(x)
     w = real(exponent if type(x) is torch.SymInt else widened(exponent))
     return back(torch.pow(tensor_of(number(x), w), w), exponent if exponent.dtype in REALS else w)
 
@@ -265,7 +277,7 @@ def smooth_l1_loss(
 ) -> Any:
     old_ways(size_average, reduce)
     alike(x, target)
-    if not number(beta) > 0:
+    if not number(beta) >= TINY:
         raise Unspelled
     apart = torch.abs(real(x) - real(target))
     return back(reduced(torch.where(apart < beta, apart * 0.5 * apart / beta, apart - 0.5 * beta), reduction), x)

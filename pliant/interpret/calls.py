@@ -25,7 +25,7 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.guards import source as S
 from pliant.guards.question import Raised
-from pliant.interpret import globalstate, lifetimes, policy, process_state, shadows
+from pliant.interpret import gate, globalstate, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import bind_class, bound_special, lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
@@ -137,6 +137,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     caller = vm.frame
     if caller is not None:
         caller.tail = False
+    gate.guard_asked(fn, args)
     if fn in READS_NUMBERS or (type(fn) is type and fn.__flags__ & HEAPTYPE and issubclass(fn, (complex, OSError))):
         args = with_numbers(args)
     try:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pliant.guards import source as S
 from pliant.guards.views import NAME, QUALNAME
+from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import guard_signature
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.state import Break, vm
@@ -74,6 +75,7 @@ def guard_names(e: BaseException) -> None:
 ADDRESS = " at 0x"
 """In the default text of an object. It may be that of a stand-in, or of one that will be made again."""
 TEXTS = {str, bytes, bytearray}
+ASKED = ("__str__", "__repr__", "__format__", "__bytes__")
 
 
 def attributes(*names: str) -> Callable[[Any], Iterable[Any]]:
@@ -108,6 +110,9 @@ def guard_text(text: Any, *made_of: Any) -> None:
             continue
         seen.add(id(v))
         named(v if isinstance(v, type) or t is FunctionType else t, text)
+        if t.__flags__ & HEAPTYPE:
+            for name in ASKED:  # one that the class gets later would be asked in the place of what was
+                lookup(t, name)
         says = SAYS.get(t)
         if says is not None:
             todo += says(v)

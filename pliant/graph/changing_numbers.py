@@ -47,7 +47,8 @@ LARGEST = 3e38  # beyond it some kernels and derivatives refuse a number, for fl
 
 
 def number(v: Any) -> Any:
-    if type(v) not in NUMBERS or type(v) is torch.SymFloat and v.node.expr.backed and not (-LARGEST <= v and v <= LARGEST):
+    if type(v) not in NUMBERS or (type(v) is float or type(v) is torch.SymFloat and v.node.expr.backed) and not (
+            -LARGEST <= v and v <= LARGEST):
         raise Unspelled
     return v
 

@@ -92,6 +92,16 @@ def test_derivatives_that_divide_by_next_to_nothing(name):
             torch.testing.assert_close(run(x, n), program(x, n), equal_nan=True)
 
 
+def test_a_number_that_is_infinite_beside_one_that_changes():
+    def program(x, beta, threshold):
+        y = F.softplus(x, beta, threshold)
+        return y.detach(), torch.autograd.grad(y.sum(), x)[0]
+
+    run, x = compiled(program), torch.tensor([0.25, 0.0, -0.5, 0.75], requires_grad=True)
+    for beta, threshold in ((1.0, 20.0), (1.0, 0.5), (1.0, 2.5), (float("inf"), 2.5), (float("inf"), 3.5), (float("nan"), 0.25), (2.0, 0.25)):
+        torch.testing.assert_close(run(x, beta, threshold), program(x, beta, threshold), equal_nan=True)
+
+
 # -- special methods that a class gets later -------------------------------------------------------------------------------
 class Number:
     def __float__(self):

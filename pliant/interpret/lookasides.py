@@ -22,6 +22,7 @@ from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDE
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, has_index, index
 from pliant.interpret.generators import TAKES, Generator, called_generator
+from pliant.interpret.iteration import length_hint
 from pliant.interpret.late_text import CONVERSIONS, LateText, formatted, needed
 from pliant.interpret.names_told import guard_name
 from pliant.interpret.opaque import Opaque, opaque_use
@@ -47,6 +48,7 @@ from pliant.interpret.types.containers import is_namespace
 from pliant.interpret.types.identities import OwnId, PassingId
 from pliant.interpret.types.row import ROWS
 from pliant.interpret.wrappers import is_stand
+from pliant.native import made_in_python
 from pliant.symbolic import ops
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
@@ -237,9 +239,11 @@ def l_len(args: tuple, kw: dict) -> Any:
 
 @lookaside(operator.length_hint)
 def l_length_hint(args: tuple, kw: dict) -> Any:
-    if len(args) == 1 and lookup(type(args[0]), "__len__") is not UNSET:
-        return length(args[0])
-    return native(operator.length_hint, args, kw)
+    if kw or not args or len(args) == 2 and type(args[1]) is not int:
+        return native(operator.length_hint, args, kw)
+    if lookup(type(args[0]), "__len__") is UNSET and not made_in_python(vm.type_of(args[0])):
+        return native(operator.length_hint, args, kw)
+    return length_hint(*args, *(0,) * (2 - len(args)))
 
 
 @lookaside(bool)

@@ -98,7 +98,7 @@ def test_a_number_that_is_infinite_beside_one_that_changes():
         return y.detach(), torch.autograd.grad(y.sum(), x)[0]
 
     run, x = compiled(program), torch.tensor([0.25, 0.0, -0.5, 0.75], requires_grad=True)
-    for beta, threshold in ((1.0, 20.0), (1.0, 0.5), (1.0, 2.5), (float("inf"), 2.5), (float("inf"), 3.5), (float("nan"), 0.25), (2.0, 0.25)):
+    for beta, threshold in ((1.0, 20.0), (1.0, 0.5), (1.0, 2.5), (math.inf, 2.5), (math.inf, 3.5), (math.nan, 0.25), (2.0, 0.25)):
         torch.testing.assert_close(run(x, beta, threshold), program(x, beta, threshold), equal_nan=True)
 
 
@@ -144,6 +144,38 @@ def test_special_methods_that_a_class_gets_later(name):
         assert said(run, x) == said(program, x)
         delattr(Number, name)
         assert said(run, x) == said(program, x)
+
+
+def refuses(*_):
+    raise TypeError
+
+
+class Called:
+    def __call__(self, *_):
+        return 2
+
+
+HINTS = {
+    "refuses": refuses, "None": None, "an object": Called(), "a static method": staticmethod(lambda: 5), "a bool": lambda self: True,
+    "too large": lambda self: 1 << 70, "negative": lambda self: -1, "a text": lambda self: "x", "not here": lambda self: NotImplemented,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("of_len", [None, *HINTS])
+@pytest.mark.parametrize("of_hint", [None, *HINTS])
+def test_hints_of_lengths(of_len, of_hint):
+    methods = {"__iter__": lambda self: iter([1, 2])}
+    methods |= {name: HINTS[way] for name, way in (("__len__", of_len), ("__length_hint__", of_hint)) if way is not None}
+    it = type("It", (), methods)()
+
+    def hint(x):
+        return x + 1, operator.length_hint(it, 7)
+
+    def listed(x):
+        return x + 1, list(it), [*it]
+
+    for program in (hint, listed):
+        assert said(compiled(program), torch.ones(2)) == said(program, torch.ones(2))
 
 
 # -- warnings of modules ---------------------------------------------------------------------------------------------------

@@ -143,3 +143,38 @@ def test_a_partial_that_enters_is_the_class_s():
             return x + n
 
     assert said(pliant.compile(program, strict=True, backend="aten"), torch.ones(2)) == said(program, torch.ones(2))
+
+
+def shared(cls):
+    return cls
+
+
+class Shares(type):
+    f, n, some = shared, 1, [1]
+    static, of_class, told = staticmethod(shared), classmethod(shared), property(lambda cls: 5)
+
+
+class Shared(metaclass=Shares):
+    f, n, some, static, of_class = shared, 1, Shares.some, vars(Shares)["static"], vars(Shares)["of_class"]
+    told = vars(Shares)["told"]
+
+
+class Below(Shared):
+    pass
+
+
+@pytest.mark.parametrize("owner", [Shares, Shared, Below])
+@pytest.mark.parametrize("name, value", [("f", lambda cls: 9), ("n", 2), ("n", 1), ("some", [2]), ("f", 3), ("static", 4)])
+def test_what_a_class_and_its_metaclass_both_have(owner, name, value):
+    def program(x):
+        own = Shared.f(3), Shared.n, Shared.some, Shared.told, Shared.static, Shared.of_class().__name__, Shared.__hash__, Shared.__init__
+        return x + 1, own, Below.f(4), Below.n, Below.some, Below.told, Below.static
+
+    run, x = pliant.compile(program, strict=True, backend="aten"), torch.ones(2)
+    assert said(run, x) == said(program, x)
+    had, before = name in vars(owner), vars(owner).get(name)
+    for _ in range(2):
+        type.__setattr__(owner, name, value)
+        assert said(run, x) == said(program, x)
+        type.__setattr__(owner, name, before) if had else type.__delattr__(owner, name)
+        assert said(run, x) == said(program, x)

@@ -164,7 +164,8 @@ class Below(Shared):
 
 
 @pytest.mark.parametrize("owner", [Shares, Shared, Below])
-@pytest.mark.parametrize("name, value", [("f", lambda cls: 9), ("n", 2), ("n", 1), ("some", [2]), ("f", 3), ("static", 4)])
+@pytest.mark.parametrize("name, value", [("f", lambda cls: 9), ("n", 2), ("n", 1), ("some", [2]), ("f", 3), ("static", 4), (
+    "n", property(lambda cls: 8))])
 def test_what_a_class_and_its_metaclass_both_have(owner, name, value):
     def program(x):
         own = Shared.f(3), Shared.n, Shared.some, Shared.told, Shared.static, Shared.of_class().__name__, Shared.__hash__, Shared.__init__

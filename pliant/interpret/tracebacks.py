@@ -179,7 +179,8 @@ def passes(e: BaseException, f: Frame) -> None:
         passes_at(e, f.code, i)
 
 
-CALL, CALL_IMPL = torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl
+CALL = cast(types.FunctionType, torch.nn.Module._wrapped_call_impl)
+CALL_IMPL = cast(types.FunctionType, torch.nn.Module._call_impl)
 
 
 @functools.cache

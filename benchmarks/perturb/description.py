@@ -36,6 +36,7 @@ class Description:
         self.rows: list[tuple[str, Any, Any]] = []
         self.alive: list[Any] = []
         self.open: set[int] = set()
+        self.grads = True  # whether gradients of leaves are told
 
     def add(self, path: str, what: Any, data: Any = None) -> None:
         self.rows.append((path, what, data))
@@ -153,7 +154,7 @@ class Description:
                 # where in which memory a gradient lies is the engine's business
                 where = () if path.endswith(".grad") else (t.stride(), t.storage_offset(), t.is_conj(), t.is_neg(), place)
                 self.add(path, (*form, *where), t.detach().clone())
-            grad = t.grad if t.is_leaf else None
+            grad = t.grad if t.is_leaf and self.grads else None
         if grad is not None:
             self.labels.pop(id(grad), None)
             self.walk(path + ".grad", grad, depth)

@@ -24,6 +24,7 @@ LEFT_OUT: dict[str, str] = {
     "tests/tensor_state/resized_larger": "reads memory that nobody has written",
     "tests/models_idioms/warned_once": "answers otherwise the second time",
     "tests/models_idioms/weights_known_by_weak_references": "ends the process in eager: no kernel checks the sizes of changed weights",
+    "tests/pythons_newer/what_type_tells": "tells a flag of classes that CPython's own caches set",
     "tests/torch_features_outside/count_error": "counts with an iterator, which nobody puts back",
 }
 

@@ -16,6 +16,9 @@ from pliant.lower.program import ExternalCall, is_aten
 
 OWN = FLOWS | growing.READERS | WAYS | {*OF_STATES}
 """Operations of pliant's own that write nothing of others."""
+RECURRENT = ("onednn_lstm", "packed_rows", "unpacked_rows", "recurrent_backward")
+DECLARED = (*KNOWN, *[f"pliant::{name}" for name in RECURRENT], "pliant_numpy::")
+"""What the names of operators begin with whose schema tells what they write."""
 
 
 def is_kernel(target: Any) -> bool:
@@ -32,7 +35,7 @@ def cannot_repeat(op: Any, memory: set[int]) -> bool:
         return True
     if len(drawn_from([op])) > 1:
         return False
-    unknown = not is_kernel(op.target) and op.target not in OWN and not op.target._schema.name.startswith(KNOWN)
+    unknown = not is_kernel(op.target) and op.target not in OWN and not op.target._schema.name.startswith(DECLARED)
     return unknown or any([t.storage_id in memory for t in written_by(op)])
 
 

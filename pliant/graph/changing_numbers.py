@@ -15,7 +15,17 @@ from typing import Any
 
 from pliant.graph import layout, symnode
 from pliant.graph.decompositions import Unspelled, apply, tried
-from pliant.graph.originals import ORIGINAL, get_default_dtype, gradients, is_grad_enabled, math, operator, torch
+from pliant.graph.originals import (
+    ORIGINAL,
+    as_it_was,
+    get_default_dtype,
+    gradients,
+    is_grad_enabled,
+    math,
+    operator,
+    spelled_otherwise,
+    torch,
+)
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
 
@@ -37,9 +47,20 @@ LARGEST = 3e38  # beyond it some kernels and derivatives refuse a number, for fl
 
 
 def number(v: Any) -> Any:
-    if type(v) not in NUMBERS or type(v) is torch.SymFloat and v.node.expr.backed and not (-LARGEST <= v and v <= LARGEST):
+    if type(v) not in NUMBERS or (type(v) is float or type(v) is torch.SymFloat and v.node.expr.backed) and not (
+            -LARGEST <= v and v <= LARGEST):
         raise Unspelled
     return v
+
+
+TINY = 1e-30
+"""Numbers below are nothing in float32, or what divides by them is infinite, where double precision tells them from it."""
+
+
+def apart_from_nothing(v: Any) -> None:
+    """What divides by this number, or takes its logarithm, has derivatives other than NaN."""
+    if not (number(v) >= TINY or v <= -TINY):
+        raise Unspelled
 
 
 def back(y: Any, x: Any) -> Any:
@@ -88,13 +109,13 @@ def elu(x: Any, alpha: Any = 1.0, inplace: Any = False) -> Any:
 def celu(x: Any, alpha: Any = 1.0, inplace: Any = False) -> Any:
     refuse(inplace)
     w = real(x)
-    if number(alpha) == 0:
-        raise Unspelled
+    apart_from_nothing(alpha)
     low = torch.where(w <= 0, w, torch.zeros_like(w))
     return back(torch.where(w <= 0, torch.expm1(low * (1 / alpha)) * alpha, w), x)
 
 
 def softplus(x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
+    apart_from_nothing(beta)
     w = real(x)
     scaled = w * number(beta)
     above = scaled > number(threshold)
@@ -110,7 +131,7 @@ def threshold(x: Any, threshold: Any, value: Any, inplace: Any = False) -> Any:
 
 def logit(x: Any, eps: Any = None) -> Any:
     w = real(x)
-    if not number(eps) >= 0:
+    if not number(eps) >= TINY:
         raise Unspelled
     w = torch.clamp(w, eps, 1.0 - eps)
     return back(torch.log(w / (1.0 - w)), x)
@@ -140,6 +161,8 @@ def power(x: Any, exponent: Any) -> Any:
         if w.dtype is torch.float32 and not as_whole_as_it_is(e):
             raise Unspelled
         return back(torch.pow(w, tensor_of(e, w)), x if x.dtype in REALS else w)
+    if type(x) is torch.SymFloat and x.node.expr.backed:
+        apart_from_nothing(x)
     w = real(exponent if type(x) is torch.SymInt else widened(exponent))
     return back(torch.pow(tensor_of(number(x), w), w), exponent if exponent.dtype in REALS else w)
 
@@ -255,7 +278,7 @@ def smooth_l1_loss(
 ) -> Any:
     old_ways(size_average, reduce)
     alike(x, target)
-    if not number(beta) > 0:
+    if not number(beta) >= TINY:
         raise Unspelled
     apart = torch.abs(real(x) - real(target))
     return back(reduced(torch.where(apart < beta, apart * 0.5 * apart / beta, apart - 0.5 * beta), reduction), x)
@@ -470,7 +493,7 @@ def rows(table: dict[Callable[..., Any], Any]) -> dict[Any, Callable[..., Any]]:
     return {fn: own for own, fns in table.items() for fn in (fns if type(fns) is tuple else (fns,))}
 
 
-SPELLED = rows({
+SPELLED = spelled_otherwise(rows({
     leaky_relu: (F.leaky_relu, torch._C._nn.leaky_relu), elu: (F.elu, torch._C._nn.elu), celu: (F.celu, torch.celu),
     softplus: (F.softplus, torch._C._nn.softplus), threshold: (F.threshold, torch.threshold), logit: (torch.logit, torch.Tensor.logit),
     nan_to_num: (torch.nan_to_num, torch.Tensor.nan_to_num), power: (operator.pow, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__),
@@ -485,7 +508,7 @@ SPELLED = rows({
     alpha_dropout: F.alpha_dropout, uniform_: torch.Tensor.uniform_, normal_: torch.Tensor.normal_,
     exponential_: torch.Tensor.exponential_, bernoulli_: torch.Tensor.bernoulli_, bernoulli: (torch.bernoulli, torch.Tensor.bernoulli),
     normal: torch.normal,
-})  # fmt: skip
+}))  # fmt: skip
 
 
 def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
@@ -494,6 +517,6 @@ def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
     if own is None:
         return NotImplemented
     symbols = (torch.SymFloat, torch.SymInt) if own in (power, power_of) else (torch.SymFloat,)
-    if not any([type(a) in symbols for a in (*args, *kwargs.values())]):
+    if not any([type(a) in symbols for a in (*args, *kwargs.values())]) or not as_it_was(fn):
         return NotImplemented
     return tried(trace, own, args, kwargs)

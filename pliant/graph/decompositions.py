@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.dispatch import record
-from pliant.graph.originals import ORIGINAL, get_default_dtype, is_grad_enabled, torch
+from pliant.graph.originals import ORIGINAL, as_it_was, get_default_dtype, is_grad_enabled, spelled_otherwise, torch
 from pliant.graph.rules import RULES
 from pliant.graph.rules.shape import count, holds, key, same, sym
 from pliant.graph.rules.views import unchanged
@@ -292,7 +292,7 @@ def of_lengths(loss: Callable[..., Any]) -> Callable[..., Any]:
     return spelled
 
 
-SPELLED: dict[Any, Callable[..., Any]] = {
+SPELLED: dict[Any, Callable[..., Any]] = spelled_otherwise({
     torch.ctc_loss: of_lengths(torch.ctc_loss),
     torch.nn.functional.ctc_loss: of_lengths(torch.nn.functional.ctc_loss),
     torch.nn.functional.linear: linear,
@@ -306,7 +306,7 @@ SPELLED: dict[Any, Callable[..., Any]] = {
     operator.mul: pointwise(aten.mul.Tensor),
     operator.truediv: pointwise(aten.div.Tensor),
     torch.nn.functional.gelu: pointwise(aten.gelu.default, 1),
-}
+})  # fmt: skip
 
 
 def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
@@ -316,6 +316,8 @@ def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
         if fn not in FACTORIES:
             return NotImplemented
         spelled = functools.partial(FACTORIES[fn], trace)
+    elif not as_it_was(fn):
+        return NotImplemented
     return tried(trace, spelled, args, kwargs)
 
 

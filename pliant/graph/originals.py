@@ -44,6 +44,34 @@ SPELLED = (
 ).split()
 """Methods and operators as which generated code spells some operations of ATen (`codegen.fastops.FORMS`)."""
 
+of_now = importlib.import_module("torch")
+Inside = tuple[dict[str, Any], str, Any]  # (namespace, name, what it held)
+_inside: dict[Any, list[Inside]] = {}
+
+
+def spelled_otherwise(table: dict[Any, Any]) -> dict[Any, Any]:
+    """A table of what is called in the place of PyTorch's own functions: what those written in Python call themselves is kept in mind."""
+    for fn in [f for f in table if type(f) is types.FunctionType]:
+        todo, seen = [fn], set()
+        _inside[fn] = found = []
+        while todo:
+            f = todo.pop()
+            seen.add(f)
+            for space in (f.__globals__, vars(of_now), vars(of_now._C._nn)):
+                for name in set(f.__code__.co_names) & space.keys():
+                    held = space[name]
+                    if type(held) in (types.FunctionType, types.BuiltinFunctionType):
+                        found.append((space, name, held))
+                    if type(held) is types.FunctionType and held.__module__ == f.__module__ and held not in seen:
+                        todo.append(held)
+    return table
+
+
+def as_it_was(fn: Any) -> bool:
+    """Whether the program has put nothing in the place of what a function of PyTorch's calls."""
+    return all([space.get(name) is held for space, name, held in _inside.get(fn, ())])
+
+
 _set_grad_enabled = torch._C._set_grad_enabled
 
 

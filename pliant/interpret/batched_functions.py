@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.decompositions import Unspelled, tried
-from pliant.graph.originals import math, operator, torch
+from pliant.graph.originals import as_it_was, math, operator, spelled_otherwise, torch
 from pliant.interpret.state import Break
 
 F = torch.nn.functional
@@ -297,19 +297,21 @@ DIMS: dict[Any, tuple[str, ...]] = {
     **dict.fromkeys((torch.sort, torch.Tensor.sort), ("dim", "descending")),
     **dict.fromkeys((torch.topk, torch.Tensor.topk), ("k", "dim")),
 }
-TABLE: dict[Any, Callable[..., Any]] = {
+TABLE: dict[Any, Callable[..., Any]] = spelled_otherwise({
     operator.getitem: item, torch.Tensor.__getitem__: item, torch.gather: gather, torch.Tensor.gather: gather,
     torch.index_select: index_select, torch.Tensor.index_select: index_select,
     torch.scatter_add: scatter_add, torch.Tensor.scatter_add: scatter_add, torch.index_add: index_add, torch.Tensor.index_add: index_add,
     F.embedding: embedding, torch.cat: cat, torch.concat: cat, F.layer_norm: layer_norm, F.group_norm: group_norm, F.nll_loss: nll_loss,
     F.cross_entropy: cross_entropy, F.scaled_dot_product_attention: attention, F.gelu: gelu, **{fn: chosen(fn) for fn in DIMS},
-}  # fmt: skip
+})  # fmt: skip
 
 
 def spelled(fn: Any, trace: Any) -> Callable[..., Any] | None:
     """What is called in the place of `fn` on wrappers, some of them of a batch; None: nothing is."""
     own = TABLE.get(fn)
-    if own is None or len([level for level in C.get_interpreter_stack() or () if level.key() == C.TransformType.Vmap]) != 1:
+    if own is None or not as_it_was(fn):
+        return None
+    if len([level for level in C.get_interpreter_stack() or () if level.key() == C.TransformType.Vmap]) != 1:
         return None  # of batches of batches the results would lie otherwise in memory
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -24,8 +24,13 @@ def guard_signature(fn: Any) -> None:
         world.guard(S.const(fn).attr("__kwdefaults__"), "DICT_KEYS", list(fn.__kwdefaults__))  # FUNCTION guards which dict it is
 
 
+STANDS_FOR_C: dict[Any, Any] = {}  # methods of stand-ins: what a wrong call of theirs, `(args, kwargs)`, raises
+
+
 def raise_binding_error(fn: Any, args: tuple, kwargs: dict) -> None:
     """Let CPython say what is wrong: call a function of the same signature with an empty body."""
+    if fn in STANDS_FOR_C:
+        STANDS_FOR_C[fn](args, kwargs)
     c = fn.__code__
     guard_signature(fn)
     stub = types.FunctionType(

@@ -25,7 +25,7 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.guards import source as S
 from pliant.guards.question import Raised
-from pliant.interpret import globalstate, lifetimes, policy, process_state, shadows
+from pliant.interpret import gate, globalstate, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import bind_class, bound_special, lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
@@ -36,6 +36,7 @@ from pliant.interpret.gate import OF_ITEMS, SETTINGS, captured_call, has_c_state
 from pliant.interpret.generators import Generator, Left
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
+from pliant.interpret.names_told import TEXTS, guard_text
 from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.slots_of_object import by_identity
 from pliant.interpret.state import Break, carried, taken, title, vm, writes
@@ -136,6 +137,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     caller = vm.frame
     if caller is not None:
         caller.tail = False
+    gate.guard_asked(fn, args)
     if fn in READS_NUMBERS or (type(fn) is type and fn.__flags__ & HEAPTYPE and issubclass(fn, (complex, OSError))):
         args = with_numbers(args)
     try:
@@ -157,13 +159,9 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
         return on_numbers(fn, args, kwargs)
     if isinstance(r, torch.Tensor) and type(r) is not TracedTensor or type(r) in UNTRACED:
         raise Break("PL0018", f"{title(fn)} returned a real tensor or array that has no source")
-    if type(r) is str and ADDRESS in r:
-        raise Break("PL0035", "a text that tells the address of an object")
+    if type(r) in TEXTS:
+        guard_text(r, getattr(fn, "__self__", None), *args, *kwargs.values())
     return carried(r)
-
-
-ADDRESS = " at 0x"
-"""In the default text of an object. It may be that of a stand-in, or of one that will be made again."""
 
 
 UNTRACED: set[type] = set()
@@ -732,10 +730,10 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         return vm.make_class(cls, args, kwargs)
     if meta is not type:
         m = lookup(meta, "__call__")
-        if type(m) is FunctionType and policy.python_kind(m) == "inline":
-            return interp(m, (cls, *args), kwargs)
-        if isinstance(m, type):  # a class is bound to nothing (`TypedDict` makes dicts)
-            return call(m, args, kwargs)
+        if type(m) is FunctionType:
+            return call_function(m, (cls, *args), kwargs)
+        if type(m) not in SLOTS:  # a partial, say, or a class (`TypedDict` makes dicts), as it binds itself
+            return call(bound_special(m, cls, meta, "__call__"), args, kwargs)
     new = lookup(cls, "__new__")
     if type(new) is staticmethod:
         new = new.__func__

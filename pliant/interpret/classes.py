@@ -174,10 +174,12 @@ def make_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
         return maker(meta, name, bases, ns, kw)
     if type(meta) is not type:
         raise refused("a class made by a metaclass that has one itself")
+    if type.__getattribute__(meta, "__hash__") is not type.__hash__:
+        raise refused(f"a class made by {meta.__qualname__}, which says what its hash is")
     new, init = lookup(meta, "__new__"), lookup(meta, "__init__")
-    if new is None or init is None:
-        raise refused(f"a class made by {meta.__qualname__}, part of which cannot be called")
     python_new = new.__func__ if type(new) is staticmethod else new
+    if type(python_new) not in (FunctionType, types.BuiltinFunctionType) or init is None:
+        raise refused(f"a class made by {meta.__qualname__}, part of which is no function")
     cls = call(python_new, (meta, name, bases, ns), kw) if type(python_new) is FunctionType else new_class(meta, name, bases, ns, kw)
     if isinstance(cls, meta) and type(init) is FunctionType:
         made = call(init, (cls, name, bases, ns), kw)

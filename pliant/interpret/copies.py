@@ -180,9 +180,25 @@ def deep_tensor(o: Any, memo: dict) -> Any:
         raise Break("PL0012", "copy.deepcopy of a tensor that is a view, or of a class of its own", clean=True)
     if o.offset != 0:
         raise Break("PL0012", "copy.deepcopy of a tensor that does not begin where its memory does", clean=True)
+    if real is not None:
+        others = memo.setdefault(TENSORS, [])
+        if any([ORIGINAL.untyped_storage(vm.world.real[id(t)])._cdata == ORIGINAL.untyped_storage(real)._cdata for t in others]):
+            raise Break("PL0012", "copy.deepcopy of tensors that share memory", clean=True)
+        others.append(o)
     memo[(o.storage_id, "memory")] = o
     made = clone(o)
     return call(ORIGINAL.requires_grad_, (made,), {}) if o.requires_grad else made
+
+
+TENSORS = ("tensors", "memory")
+"""In a memo: tensors of the outside that were copied, each with memory of its own."""
+
+
+def apart(tensors: list[Any]) -> None:
+    """Tensors of the outside, each of which begins where its memory does, do not share any: a guard."""
+    if len(tensors) > 1:
+        flags = (False,) * (len(tensors) * (len(tensors) - 1) // 2)
+        vm.world.guard(tensors[0].source, "STORAGE_OVERLAP", (tuple([t.source for t in tensors]), flags))
 
 
 def clone(o: Any) -> Any:
@@ -207,7 +223,12 @@ def l_deepcopy(args: tuple, kw: dict) -> Any:
         raise Break("PL0012", "copy.deepcopy with a memo from outside", clean=True)
     if type(memo) not in (dict, type(None)):
         raise Break("PL0012", "copy.deepcopy with a memo that is no dict", clean=True)
-    return deep(o, {} if memo is None else memo)
+    memo = {} if memo is None else memo
+    within = TENSORS in memo
+    made = deep(o, memo)
+    if not within:
+        apart(memo.pop(TENSORS, []))
+    return made
 
 
 def hold(fn: Any, name: str) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from pliant import native as engine
-from pliant.graph.originals import operator
+from pliant.graph.originals import math, operator
 from pliant.graph.seeding import OWN
 from pliant.graph.symnode import concrete
 from pliant.guards.views import walked
@@ -80,6 +80,7 @@ def to_c(fn: Any, a: Any) -> Any:
         if has_c_state(t) and name_of(fn) not in STORES and not (name_of(fn) in TEXTS and known_text(a)):  # type: ignore[arg-type]
             raise unreadable(fn, a)
         if isinstance(getattr(fn, "__self__", None), KEYED):
+            lookup(t, "__hash__"), lookup(t, "__eq__")
             world.known_by_identity(a)
     return a
 
@@ -95,6 +96,22 @@ def known_text(e: Any) -> bool:
         return False
     given = getattr_(e, "args")
     return readable(given) and all([x is y or type(x) is torch.SymInt and concrete(x) == y for x, y in zip(given, e.args, strict=True)])
+
+
+NUMBER = ("__float__", "__index__")
+ASKS: dict[Any, tuple[str, ...]] = {
+    **dict.fromkeys([f for f in vars(math).values() if isinstance(f, types.BuiltinFunctionType)], (*NUMBER, "__iter__")),
+    math.ceil: (*NUMBER, "__ceil__"), math.floor: (*NUMBER, "__floor__"), math.trunc: (*NUMBER, "__trunc__"),
+    complex: (*NUMBER, "__complex__"), bytes: ("__bytes__", "__index__", "__iter__"), bytearray: ("__index__", "__iter__"),
+    operator.length_hint: ("__len__", "__length_hint__"),
+}  # fmt: skip
+"""Special methods that a C function asks its arguments for, one in the place of another: a class may get one later."""
+
+
+def guard_asked(fn: Any, args: tuple) -> None:
+    for name in ASKS.get(fn, ()):
+        for a in args:
+            lookup(type(a), name)
 
 
 KEYED = (dict, set, frozenset)

@@ -5,11 +5,13 @@ C code (`sum(gen)`, `list(gen)`, `zip(gen, …)`) may drive one, so it is a real
 
 from __future__ import annotations
 
+import types
 from typing import Any, NamedTuple
 
 from pliant.bytecode import kinds as K
 from pliant.bytecode.version import CLOSE_GIVES_A_VALUE, THROW_LEAVES_BY_SEND
 from pliant.interpret import tracebacks
+from pliant.interpret.attributes import not_yet, type_name
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lifetimes import CODE
 from pliant.interpret.state import Break, Frame, Restart, vm
@@ -112,29 +114,36 @@ class Generator:
         self.done = True
         raise StopIteration(r) if r is not None else StopIteration
 
-    def throw(self, typ: Any, value: Any = None, tb: Any = None) -> Any:
+    def throw(self, *given: Any) -> Any:
         if self.running:
             raise ValueError("generator already executing")
-        e = typ
+        e = None
         try:
             inner = self.delegate()
-            out = None if inner is None else self.handed_on(inner, typ, value, tb)
+            out = None if inner is None else self.handed_on(inner, *given)
             if type(out) is tuple:
                 return out[0]
             if out is not None:
                 return self._raised(out)
-            if isinstance(typ, type):
-                e = value if isinstance(value, typ) else typ() if value is None else typ(value)
+            e, behind = thrown(*given)
+            if self.started and not self.done:
+                return self._thrown(e, self.exc, behind)
+            tracebacks.about_to_raise(e, again=True)
+            tracebacks.goes_on(e, behind)
             if self.done:
                 raise e
-            if not self.started:
-                self.done = True
+            self.done = True  # it is raised at the beginning of the frame, which nothing handles there
+            tracebacks.passes_at(e, self.frame.code, 0)
+            if not isinstance(e, StopIteration):
                 raise e
-            return self._thrown(e, self.exc)
+            tracebacks.caught(e)
+            error = RuntimeError("generator raised StopIteration")
+            error.__cause__ = error.__context__ = e
+            raise error
         finally:
-            del e, typ, value
+            del e, given
 
-    def handed_on(self, inner: Any, typ: Any, value: Any, tb: Any) -> Any:
+    def handed_on(self, inner: Any, typ: Any, *more: Any) -> Any:
         """What the inner iterator makes of what is thrown: `(item,)`, the exception that came out, or None: it is thrown here."""
         if issubclass(typ if isinstance(typ, type) else type(typ), GeneratorExit):
             out = self.inside(close, inner)
@@ -142,7 +151,7 @@ class Generator:
         meth = inner.throw if type(inner) is Generator else attribute(inner, "throw")
         if meth is None:
             return None
-        return self.inside(meth, *((typ,) if value is None and tb is None else (typ, value, tb)))
+        return self.inside(meth, typ, *more)
 
     def __repr__(self) -> str:
         """C code makes a text of it: its address would be that of the stand-in."""
@@ -189,11 +198,12 @@ class Generator:
             vm.exc = saved
         return self._on(e)
 
-    def _thrown(self, e: BaseException, handled: BaseException | None) -> Any:
-        """Raise `e` where the frame stands, while `handled` is what is handled."""
+    def _thrown(self, e: BaseException, handled: BaseException | None, behind: Any = None) -> Any:
+        """Raise `e` where the frame stands, while `handled` is what is handled; its traceback goes on with what is `behind`."""
         saved, vm.exc = vm.exc, handled
         try:
             tracebacks.about_to_raise(e)
+            tracebacks.goes_on(e, behind)
             tracebacks.arrived(e)
         finally:
             vm.exc = saved
@@ -233,6 +243,40 @@ class Generator:
         raise RuntimeError("generator ignored GeneratorExit")
 
 
+def thrown(typ: Any, value: Any = None, tb: Any = None) -> tuple[BaseException, Any]:
+    """The exception that the arguments of `throw` stand for, and its traceback; what goes wrong while it is made is thrown in its place."""
+    if tb is not None and not vm.isinstance(tb, types.TracebackType):
+        raise TypeError("throw() third argument must be a traceback object")
+    if isinstance(typ, type) and issubclass(typ, BaseException):
+        if isinstance(value, BaseException) and issubclass(type(value), typ):
+            return value, tb
+        e = made(typ, value)
+        return e, e.__traceback__ or tb
+    if not isinstance(typ, BaseException):
+        raise TypeError(f"exceptions must be classes or instances deriving from BaseException, not {type_name(vm.type_of(typ))}")
+    if value is not None:
+        raise TypeError("instance exception may not have a separate value")
+    return typ, typ.__traceback__ if tb is None else tb
+
+
+def made(cls: type, value: Any) -> BaseException:
+    """An exception of this class, as C code makes it of one value."""
+    not_yet()
+    try:
+        e = vm.call(cls, () if value is None else tuple(value) if isinstance(value, tuple) else (value,), {})
+        if not isinstance(e, BaseException):
+            raise TypeError(f"calling {cls!r} should have returned an instance of BaseException, not {type_name(vm.type_of(e))}")
+        return e
+    except (Break, Restart):
+        raise
+    except BaseException as error:
+        if vm.internal_error(error) or tracebacks.from_outside(error):
+            raise
+        known = id(error) in vm.world.passing
+        tracebacks.caught(error)
+        return error if known else error.with_traceback(None)
+
+
 def attribute(o: Any, name: str) -> Any:
     try:
         return vm.getattr(o, name)
@@ -251,5 +295,13 @@ def close(inner: Any) -> None:
 
 
 Generator.__name__ = Generator.__qualname__ = "generator"  # C names it in words, which the program may see
-METHODS = {getattr(Generator, name) for name in ("send", "throw", "close", "__next__", "__iter__")}
+TAKES = {"send": (1,), "throw": (1, 2, 3), "close": (0,), "__next__": (0,), "__iter__": (0,)}
+METHODS = {getattr(Generator, name) for name in TAKES}
 """The stand-in's methods: outside of a capture they are those of `types.GeneratorType`."""
+
+
+def called_generator(name: str, args: tuple, kw: dict) -> Any:
+    """A method of the stand-in is called; a wrong call raises what that of a real generator raises."""
+    if kw or len(args) - 1 not in TAKES[name]:
+        getattr((_ for _ in ()), name)(*args[1:], **kw)
+    return getattr(Generator, name)(*args)

@@ -37,6 +37,11 @@ IMMUTABLE.update(
 )  # fmt: skip
 
 
+def hashes_itself(cls: type) -> bool:
+    """Whether code of the program says what the hash of a class is: pliant's own tables, which have classes as keys, would run it."""
+    return type.__getattribute__(type(cls), "__hash__") is not type.__hash__
+
+
 def dict_of(value: Any) -> dict:
     try:
         return object.__getattribute__(value, "__dict__")  # the class's own `__getattribute__` is the program's

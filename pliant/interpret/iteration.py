@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import Any
 
-from pliant.interpret.attributes import lookup
+from pliant.interpret.attributes import bound_special, lookup, not_yet
+from pliant.interpret.capture import UNSET
 from pliant.interpret.state import vm
 from pliant.native import made_in_python
 
@@ -22,32 +24,44 @@ ITEM_BY_ITEM = type(iter(Items()))
 
 
 def ask_length(o: Any) -> None:
-    """`PyObject_LengthHint`: raises what the methods raise, but for a TypeError, and what CPython says of wrong answers."""
+    """`PyObject_LengthHint` of what is gone through: raises what the methods raise, but for a TypeError, and what CPython says of wrong
+    answers."""
     if type(o) is ITEM_BY_ITEM:  # which asks what it goes through
         o = (*o.__reduce__()[1], None)[0]
+    if made_in_python(vm.type_of(o)):
+        length_hint(o, 0)
+
+
+def length_hint(o: Any, default: Any) -> Any:
+    """`operator.length_hint`."""
     t = vm.type_of(o)
-    if not made_in_python(t):
-        return
-    if type(lookup(t, "__len__")) is types.FunctionType:
+    if lookup(t, "__len__") is not UNSET:
         try:
-            vm.length(o)
+            return vm.length(o)
         except TypeError:
             pass
-        else:
-            return
     hint = lookup(t, "__length_hint__")
-    if type(hint) is not types.FunctionType:
-        return
+    if hint is UNSET:
+        return default
     try:
-        n = vm.interp(hint, (o,), {})
+        if type(hint) is types.FunctionType:
+            n = vm.interp(hint, (o,), {})
+        else:
+            not_yet()
+            n = vm.call(bound_special(hint, o, t, "__length_hint__"), (), {})
     except TypeError:
-        return
+        return default
     if n is NotImplemented:
-        return
+        return default
     if not issubclass(vm.type_of(n), int):
         raise TypeError(f"__length_hint__ must be an integer, not {vm.type_of(n).__name__}")
+    if isinstance(n, int):
+        n = int.__add__(n, 0)  # of a subclass, as C code reads it
+        if not -sys.maxsize - 1 <= n <= sys.maxsize:
+            raise OverflowError("Python int too large to convert to C ssize_t")
     if n < 0:
         raise ValueError("__length_hint__() should return >= 0")
+    return n
 
 
 def drain(it: Any) -> list:
@@ -60,4 +74,4 @@ def drain(it: Any) -> list:
             return out
 
 
-__all__ = ["ask_length", "drain"]
+__all__ = ["ask_length", "drain", "length_hint"]

@@ -31,7 +31,7 @@ LASTING = (type, types.FunctionType, types.ModuleType)
 
 def may_end(v: Any) -> bool:
     """Whether code of the program may run when the last reference to `v`, a real object, goes."""
-    return native.has_end(v) or type(v) in ITERATORS or (weakref.getweakrefcount(v) > 0 and watched(v))
+    return native.has_end(v) or any([type(v) is t for t in ITERATORS]) or (weakref.getweakrefcount(v) > 0 and watched(v))
 
 
 def watched(v: Any) -> bool:

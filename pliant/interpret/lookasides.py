@@ -17,10 +17,12 @@ from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate, in_python, late_lists, process_state, shadows, tensor_subclasses, tracebacks, walks, weak
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_, type_name
+from pliant.interpret.binding import STANDS_FOR_C
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, has_index, index
-from pliant.interpret.generators import Generator
+from pliant.interpret.generators import TAKES, Generator, called_generator
+from pliant.interpret.iteration import length_hint
 from pliant.interpret.late_text import CONVERSIONS, LateText, formatted, needed
 from pliant.interpret.names_told import guard_name
 from pliant.interpret.opaque import Opaque, opaque_use
@@ -46,6 +48,7 @@ from pliant.interpret.types.containers import is_namespace
 from pliant.interpret.types.identities import OwnId, PassingId
 from pliant.interpret.types.row import ROWS
 from pliant.interpret.wrappers import is_stand
+from pliant.native import made_in_python
 from pliant.symbolic import ops
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
@@ -236,9 +239,11 @@ def l_len(args: tuple, kw: dict) -> Any:
 
 @lookaside(operator.length_hint)
 def l_length_hint(args: tuple, kw: dict) -> Any:
-    if len(args) == 1 and lookup(type(args[0]), "__len__") is not UNSET:
-        return length(args[0])
-    return native(operator.length_hint, args, kw)
+    if kw or not args or len(args) == 2 and type(args[1]) is not int:
+        return native(operator.length_hint, args, kw)
+    if lookup(type(args[0]), "__len__") is UNSET and not made_in_python(vm.type_of(args[0])):
+        return native(operator.length_hint, args, kw)
+    return length_hint(*args, *(0,) * (2 - len(args)))
 
 
 @lookaside(bool)
@@ -725,8 +730,8 @@ METHOD_LOOKASIDES[(torch.Tensor, "__iter__")] = lambda t, a, k: get_iter(t)
 
 LOOKASIDES[opaque_use] = lambda args, kw: opaque_use(*args)  # the break is about the value, not about what it takes to say so
 
-for _name in ("send", "throw", "close", "__next__", "__iter__"):  # methods of the stand-in: nothing to interpret
-    LOOKASIDES[getattr(Generator, _name)] = functools.partial(lambda fn, args, kw: fn(*args), getattr(Generator, _name))
+for _name in TAKES:  # methods of the stand-in: nothing to interpret
+    LOOKASIDES[getattr(Generator, _name)] = STANDS_FOR_C[getattr(Generator, _name)] = functools.partial(called_generator, _name)
 
 
 @lookaside(torch.jit.is_scripting, torch.jit.is_tracing, torch.compiler.is_exporting, torch.nn.modules.activation._is_make_fx_tracing)

@@ -12,20 +12,18 @@ from typing import Any
 from torch.nn.modules import module as torch_module
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from pliant.bytecode import kinds as K
 from pliant.graph.originals import torch
 from pliant.interpret import shadows, shells, tracebacks
 from pliant.interpret.attributes import getattr_, lookup, own_dict
 from pliant.interpret.blocks import block_call
 from pliant.interpret.calls import guard_function, inline
 from pliant.interpret.capture import UNSET
-from pliant.interpret.decode import decode
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.opcodes import global_value
 from pliant.interpret.slots import truth
 from pliant.interpret.state import Break, vm
+from pliant.interpret.tracebacks import CALL, CALL_IMPL
 
-CALL, CALL_IMPL = torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 OWN = ("_call_impl", "_compiled_call_impl")  # what an instance may have of its own
 GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
@@ -36,14 +34,16 @@ def call_module(args: tuple, kwargs: dict) -> Any:
     if not args or not hookless(args[0]):
         break_at_shell(args)
         return inline(CALL, args, kwargs)
-    forward = getattr_(args[0], "forward")
+    forward, caller = getattr_(args[0], "forward"), vm.frame
+    before, caller.calls_module = caller.calls_module, True
     try:
         return block_call(args[0], forward, args[1:], kwargs)
     except Exception as e:
-        tracebacks.passes_at(e, CALL_IMPL.__code__, decode(CALL_IMPL.__code__).kinds.index(K.CALL_EX))
-        kinds = decode(CALL.__code__).kinds
-        tracebacks.passes_at(e, CALL.__code__, len(kinds) - 1 - kinds[::-1].index(K.CALL_EX))
+        for fn, i in tracebacks.around_forward():
+            tracebacks.passes_at(e, fn.__code__, i)
         raise
+    finally:
+        caller.calls_module = before
 
 
 def call_hooked(args: tuple, kwargs: dict) -> Any:

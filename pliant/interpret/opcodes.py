@@ -17,11 +17,12 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import exception_groups, shadows
-from pliant.interpret.attributes import CONTENTS, Empty, getattr_, lookup, type_name
+from pliant.interpret.attributes import CONTENTS, Empty, bound_special, getattr_, lookup, type_name
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
+from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.same_objects import identical
 from pliant.interpret.slots import binary, compare, contains, get_iter, get_next, truth, unary
 from pliant.interpret.state import Break, LoopBackSignal, changed, taken, vm, writes
@@ -596,7 +597,9 @@ def special_method(obj: Any, name: str, missed: str = "") -> Any:
     m = lookup(t, name)
     if m is UNSET:
         raise TypeError(f"{type_name(t)!r} object does not support the context manager protocol{missed}")
-    return MethodType(m, obj) if type(m) is FunctionType else getattr_(obj, name)
+    if type(m) is FunctionType:
+        return MethodType(m, obj)
+    return getattr_(obj, name) if type(m) in SLOTS else bound_special(m, obj, t, name)
 
 
 @op(K.ENTER)

@@ -9,9 +9,12 @@ import types
 import warnings
 from typing import Any
 
+from pliant.graph.originals import torch
+from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import process_state, runtime, shadows
+from pliant.interpret import process_state, runtime, shadows, tracebacks
 from pliant.interpret.calls import native
+from pliant.interpret.decode import decode
 from pliant.interpret.effects import sequence_difference
 from pliant.interpret.in_python import only_writes
 from pliant.interpret.late_errors import handlers
@@ -150,7 +153,7 @@ def parts_of(args: tuple, kw: dict) -> tuple | None:
     """(message, category, stack level) of a call of `warnings.warn` that only warns; None if it may do more."""
     given = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | kw
     message, category, level, source = [given.pop(name, None) for name in ("message", "category", "stacklevel", "source")]
-    level = 1 if level is None else level
+    level = 1 if level is None else concrete(level) if type(level) is torch.SymInt else level
     plain = type(level) is int and (category is None or isinstance(category, type) and issubclass(category, Warning))
     return None if given or not plain or source is not None or not (args or "message" in kw) else (message, category, level)
 
@@ -159,6 +162,11 @@ def place_of(f: Any, level: int) -> tuple[types.FunctionType, int] | None:
     """(function, line) that a warning of frame `f` is about; None for one of whoever calls what is captured."""
     while level > 1 and f.parent is not None:
         f, level = f.parent, level - 1
+        if f.calls_module:
+            if level <= 2:
+                fn, i = tracebacks.around_forward()[level - 1]
+                return fn, decode(fn.__code__).line(i)
+            level -= 2
     return (f.func, line_of(f)) if level == 1 else None
 
 

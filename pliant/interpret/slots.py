@@ -65,7 +65,7 @@ def hashable(k: Any) -> Any:
         vm.world.known_by_identity(k)
     if issubclass(t, weakref.ref) and not by_identity(k()):  # hashed and compared as what it refers to is
         raise Break("PL0007", "a weak reference as a key, to what says itself what equals it", clean=True)
-    if opaque(k) and lookup(t, "__hash__") not in BY_IDENTITY:
+    if lookup(t, "__hash__") not in BY_IDENTITY and opaque(k):
         raise Break("PL0007", f"a {t.__module__}.{t.__qualname__} as a key", clean=True)
     note_equality(k)
     return k

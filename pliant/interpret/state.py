@@ -65,7 +65,7 @@ class Frame:
     __slots__ = (
         "decoded", "ins", "pc", "stack", "fast", "globals", "builtins", "code", "kw", "func", "ret", "yielded", "serial", "outer",
         "tail", "is_tail", "handling", "count", "moved", "parent", "loop_header", "watched", "held", "top", "names", "site", "outer_site",
-        "caught", "stops", "shown",
+        "caught", "stops", "shown", "calls_module",
     )  # fmt: skip
 
     def __init__(self, decoded: Any, func: Any, fast: list, globals_: dict) -> None:
@@ -93,6 +93,7 @@ class Frame:
         self.top = False
         self.names: dict | None = None
         self.shown: dict | None = None  # what `locals()` has given last
+        self.calls_module = False  # what it calls is `forward` of a module, without the two frames between (`modules.py`)
         self.caught = False  # a handler of this frame was entered
         self.stops: tuple[int, ...] = ()  # instructions before which a way through a loop ends (`data_loops.py`)
         self.site: Site | None = None  # the last one made for this frame

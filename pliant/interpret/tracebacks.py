@@ -11,6 +11,7 @@ What is raised where the program handles nothing has for its context what its ca
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import traceback
@@ -20,6 +21,7 @@ from typing import cast
 
 from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import never_started
+from pliant.graph.originals import torch
 from pliant.interpret import interrupts, process_state
 from pliant.interpret.capture import Effect
 from pliant.interpret.decode import decode
@@ -113,6 +115,11 @@ def about_to_raise(e: BaseException, again: bool = False) -> None:
         world.unchained[id(e)] = e
 
 
+def goes_on(e: BaseException, tb: TracebackType | None) -> None:
+    """The traceback of `e`, which the program is about to raise, goes on with this one."""
+    vm.world.passing[id(e)] = (e, tb, [])
+
+
 def from_outside(e: BaseException) -> bool:
     """Whether somebody has interrupted the process, at a moment of their own: that is no part of the program, and none of its handlers'."""
     return id(e) not in vm.world.passing and interrupts.is_one(e)
@@ -170,6 +177,17 @@ def passes(e: BaseException, f: Frame) -> None:
     kind = f.decoded.kinds[i]
     if kind is not K.RERAISE and not (kind is K.RAISE and f.decoded.ins[i][1] == 0 and e is vm.exc):
         passes_at(e, f.code, i)
+
+
+CALL = cast(types.FunctionType, torch.nn.Module._wrapped_call_impl)
+CALL_IMPL = cast(types.FunctionType, torch.nn.Module._call_impl)
+
+
+@functools.cache
+def around_forward() -> tuple[tuple[types.FunctionType, int], ...]:
+    """The functions between a call of a module and its `forward`, from the inside, each with the instruction that calls."""
+    inner, outer = decode(CALL_IMPL.__code__).kinds, decode(CALL.__code__).kinds
+    return (CALL_IMPL, inner.index(K.CALL_EX)), (CALL, len(outer) - 1 - outer[::-1].index(K.CALL_EX))
 
 
 def passes_at(e: BaseException, code: CodeType, i: int) -> None:

@@ -15,6 +15,7 @@ import torch
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
+from pliant.interpret.immutable import hashes_itself
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import KIN, LOCATED
@@ -207,6 +208,8 @@ class World:
     # -- locate: a value read from outside becomes a stand-in -----------------------------------
     def locate(self, v: Any, source: Source) -> Any:
         """The stand-in of outside value `v` read at `source`; records the guards that make it valid."""
+        if type(type(v)) is not type and hashes_itself(type(v)):
+            return Opaque(v, source)
         row = LOCATED.get(type(v))
         if self.opaque and source in self.opaque and type(v) not in TENSOR_TYPES:
             return Opaque(v, source)

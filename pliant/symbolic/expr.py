@@ -15,9 +15,9 @@ Comparisons keep the two sides that the program compared, for printing; `relatio
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
+from operator import is_  # as it is now: a program may put another in its place
 from typing import Any
 
 Scalar = int | float | bool
@@ -505,7 +505,7 @@ class Context:
 
 def same(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
     """Whether two tuples hold the same expressions (`==` on tuples would ask a symbolic question)."""
-    return len(a) == len(b) and all(map(operator.is_, a, b))
+    return len(a) == len(b) and all(map(is_, a, b))
 
 
 def mono_mul(a: Mono, b: Mono) -> Mono:

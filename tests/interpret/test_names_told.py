@@ -149,3 +149,43 @@ def test_sizes_that_hold_numbers_of_numpy(kind):
         got, want = run(torch.ones(2), size), program(torch.ones(2), size)
         assert type(got[1]) is type(want[1]) and got[1:] == want[1:]
         torch.testing.assert_close(got[0], want[0], rtol=0, atol=0)
+
+
+class Scaled:
+    @classmethod
+    def named(cls, x):
+        return x
+
+
+ALIAS, EITHER = list[Scaled], Scaled | int
+SAID = {
+    "method by its slot": lambda: Scaled.named.__repr__(), "method": lambda: str(Scaled.named), "in a text": lambda: f"{Scaled.named}",
+    "in a template": lambda: "%r" % (Scaled.named,), "class": lambda: repr(Scaled), "class by its slot": lambda: type.__repr__(Scaled),
+    "formatted class": lambda: f"{Scaled}", "in a list": lambda: str([Scaled, (Scaled.named,)]), "in a dict": lambda: repr({1: Scaled}),
+    "alias": lambda: repr(list[Scaled]), "alias of the outside": lambda: repr(ALIAS), "union": lambda: repr(EITHER),
+    "optional": lambda: repr(typing.Optional[Scaled]), "bytes": lambda: b"%a" % (Scaled,), "super": lambda: repr(super(Scaled, Scaled())),  # noqa: UP045
+    "mapped": lambda: list(map(repr, [Scaled, Scaled.named])), "exception": lambda: str(ValueError(Scaled)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("made", list(SAID))
+@pytest.mark.parametrize("thing, attribute", [(Scaled, "__name__"), (Scaled, "__qualname__"), (Scaled, "__module__"), (
+    Scaled.named.__func__, "__qualname__")])
+def test_texts_that_c_makes_of_classes_and_methods(made, thing, attribute):
+    def program(x):
+        return x + 1, SAID[made]()
+
+    run, x = compiled(program), torch.ones(2)
+    assert repr(run(x)) == repr(program(x))
+    with called(thing, attribute):
+        assert repr(run(x)) == repr(program(x))
+    assert repr(run(x)) == repr(program(x))
+
+
+def test_addresses_in_bytes():
+    def program(x, o):
+        return x + 1, b"%r" % (o,), b"%a" % [o]
+
+    run, objects = compiled(program), [Plain(1), Plain(2), Plain(3)]
+    for o in objects:
+        assert repr(run(torch.ones(2), o)) == repr(program(torch.ones(2), o))

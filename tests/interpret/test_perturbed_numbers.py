@@ -388,3 +388,18 @@ def test_items_of_tensors_that_are_numbers_of_numpy(kind):
                 except TypeError as e:
                     said.append(str(e))
             assert said[0] == said[1]
+
+
+def test_identity_that_is_replaced_under_symbolic_numbers(monkeypatch):
+    identity = operator.is_
+
+    def program(x, n):
+        m = n + 0
+        return x + 1, operator.is_(n, m), operator.is_not(n, 3), n * 2 - m
+
+    run = pliant.compile(program, strict=True, backend="aten")
+    for n in (1, 5, 200):
+        assert repr(run(torch.ones(2), n)) == repr(program(torch.ones(2), n))
+    monkeypatch.setattr(operator, "is_", lambda a, b: not identity(a, b))
+    for n in (1, 5, 7):
+        assert repr(run(torch.ones(2), n)) == repr(program(torch.ones(2), n))

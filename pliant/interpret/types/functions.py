@@ -14,7 +14,7 @@ from pliant.guards import source as S
 from pliant.guards.source import Source
 from pliant.interpret import policy, shadows
 from pliant.interpret.capture import UNSET
-from pliant.interpret.immutable import HEAPTYPE
+from pliant.interpret.immutable import HEAPTYPE, hashes_itself
 from pliant.interpret.library_internals import guard_rules
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import vm
@@ -54,6 +54,8 @@ def locate_function(world: World, v: Any, source: Source) -> Any:
 
 def locate_namespace(world: World, v: Any, source: Source) -> Any:
     """A module or a class: the very object, and of which class it is, where that may change (`module.__class__ = ...`)."""
+    if isinstance(v, type) and type(v) is not type and hashes_itself(v):
+        return Opaque(v, source)
     world.guard(source, "ID_MATCH", v)
     if isinstance(v, types.ModuleType) or type(v).__flags__ & HEAPTYPE:
         world.guard(source, "TYPE_MATCH", type(v))

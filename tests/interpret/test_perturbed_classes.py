@@ -1,0 +1,181 @@
+"""What perturbations found in metaclasses, and in special methods that are no functions."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from tests.helpers import pliant
+
+
+def said(fn, *args):
+    try:
+        return repr(fn(*args))
+    except Exception as e:
+        return type(e), str(e)
+
+
+class Meta(type):
+    def __call__(cls, *args):
+        made = super().__call__(*args)
+        made.called = True
+        return made
+
+
+class Made(metaclass=Meta):
+    def __init__(self, n=0):
+        self.n = n
+
+    def __repr__(self):
+        return f"{type(self).__name__} {vars(self)}"
+
+
+class Called:
+    def __call__(self, *args):
+        return "called", args
+
+
+class Reads:
+    def __get__(self, obj, cls=None):
+        return lambda *args: ("read", obj, args)
+
+
+class Holds:
+    def __init__(self, *args):
+        self.args = args
+
+    def __repr__(self):
+        return f"holds {self.args}"
+
+
+def kept(*args):
+    return args
+
+
+WAYS = {
+    "none": None, "a number": 5,
+    "a property": property(lambda cls: lambda *args: (cls, args)), "a property that raises": property(lambda cls: cls.nowhere),
+    "a partial": functools.partial(kept, 3), "a static method": staticmethod(kept), "a class method": classmethod(kept),
+    "an object": Called(), "a descriptor": Reads(), "a class": Holds, "a builtin": len, "another function": kept,
+    "excluded": pliant.disable(kept), "a bound method": Called().__call__, "a partial method": functools.partialmethod(kept, 7),
+    "with a cache": functools.lru_cache(kept),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_what_calls_a_class_is_what_its_metaclass_has(way):
+    def program(x):
+        return x + 1, Made(3)
+
+    run, before, x = pliant.compile(program, strict=True, backend="aten"), Meta.__call__, torch.ones(2)
+    assert said(run, x) == said(program, x)
+    try:
+        Meta.__call__ = WAYS[way]
+        assert said(run, x) == said(program, x)
+        assert said(pliant.compile(lambda x: program(x), strict=True, backend="aten"), x) == said(program, x)
+    finally:
+        Meta.__call__ = before
+    assert said(run, x) == said(program, x)
+
+
+@pytest.mark.parametrize("way", ["a partial", "a class method", "an object", "with a cache"])
+def test_a_class_whose_metaclass_makes_it_by_no_function(way):
+    class Makes(type):
+        __new__ = WAYS[way]
+
+    def program(x):
+        class Inside(metaclass=Makes):
+            k = 3
+
+        return x + 1, isinstance(Inside, type), isinstance(Makes("B", (), {}), type)
+
+    assert said(pliant.compile(program, strict=True, backend="aten"), torch.ones(2)) == said(program, torch.ones(2))
+
+
+@pytest.mark.parametrize("parts", [("__hash__",), ("__eq__",), ("__hash__", "__eq__")])
+def test_metaclasses_that_say_what_a_hash_is_are_not_asked(parts):
+    heard = []
+
+    def counted(cls, *other):
+        heard.append(other)
+        return type.__eq__(cls, *other) if other else type.__hash__(cls)
+
+    Counts = type("Counts", (type,), dict.fromkeys(parts, counted))
+    Counted = Counts("Counted", (), {"k": 3, "f": lambda self, x: x + self.k})
+    one = Counted()
+
+    def of_an_object(x):
+        return one.f(x), len(heard)
+
+    def of_one_made_here(x):
+        return Counted().f(x), len(heard)
+
+    def of_the_class(x):
+        return x + Counted.k, len(heard)
+
+    def of_a_class_made_here(x):
+        class Inside(metaclass=Counts):
+            k = 4
+
+        return x + Inside.k, len(heard)
+
+    for program in (of_an_object, of_one_made_here, of_the_class, of_a_class_made_here):
+        run = pliant.compile(program, strict=True, backend="aten")
+        for n in (2, 3, 2):
+            assert said(run, torch.ones(n)) == said(program, torch.ones(n))
+    assert not heard
+
+
+def test_a_partial_that_enters_is_the_class_s():
+    class Manager:
+        __enter__ = functools.partial(lambda: 3)
+
+        def __exit__(self, *args):
+            return True
+
+    manager = Manager()
+    vars(manager)["__enter__"] = lambda: 7
+
+    def program(x):
+        with manager as n:
+            return x + n
+
+    assert said(pliant.compile(program, strict=True, backend="aten"), torch.ones(2)) == said(program, torch.ones(2))
+
+
+def shared(cls):
+    return cls
+
+
+class Shares(type):
+    f, n, some = shared, 1, [1]
+    static, of_class, told = staticmethod(shared), classmethod(shared), property(lambda cls: 5)
+
+
+class Shared(metaclass=Shares):
+    f, n, some, static, of_class = shared, 1, Shares.some, vars(Shares)["static"], vars(Shares)["of_class"]
+    told = vars(Shares)["told"]
+
+
+class Below(Shared):
+    pass
+
+
+@pytest.mark.parametrize("owner", [Shares, Shared, Below])
+@pytest.mark.parametrize("name, value", [("f", lambda cls: 9), ("n", 2), ("n", 1), ("some", [2]), ("f", 3), ("static", 4), (
+    "n", property(lambda cls: 8))])
+def test_what_a_class_and_its_metaclass_both_have(owner, name, value):
+    def program(x):
+        own = Shared.f(3), Shared.n, Shared.some, Shared.told, Shared.static, Shared.of_class().__name__, Shared.__hash__, Shared.__init__
+        return x + 1, own, Below.f(4), Below.n, Below.some, Below.told, Below.static
+
+    run, x = pliant.compile(program, strict=True, backend="aten"), torch.ones(2)
+    assert said(run, x) == said(program, x)
+    had, before = name in vars(owner), vars(owner).get(name)
+    for _ in range(2):
+        type.__setattr__(owner, name, value)
+        assert said(run, x) == said(program, x)
+        type.__setattr__(owner, name, before) if had else type.__delattr__(owner, name)
+        assert said(run, x) == said(program, x)

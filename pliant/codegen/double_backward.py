@@ -335,6 +335,13 @@ class Refuse(torch.autograd.Function):
         raise RuntimeError(ctx.why)
 
 
+def freed_above(result: torch.Tensor, *leaves: torch.Tensor) -> torch.Tensor:
+    """A result whose history is gone, which says so also where gradients with respect to one of these are asked for."""
+    with gradients(True):
+        (made,) = Refuse.apply(FREED, 1, result, *leaves)  # type: ignore[no-untyped-call]
+    return made
+
+
 def settled(ops: list[Any], t: TracedTensor) -> bool:
     """Is the memory of `t` written only before anybody else reads it?"""
     used = False

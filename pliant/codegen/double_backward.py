@@ -293,9 +293,10 @@ def seen(result: torch.Tensor) -> torch.Tensor:
     """A result that a node has saved, as the program has it: a node of its own may stand above it (`autograd_region.FIRST`)."""
     node = result.grad_fn
     known = getattr(node, "above", {}).get(result.output_nr)
-    t = known() if known is not None else None
-    above = t is not None and t.grad_fn is not None and t.grad_fn.next_functions == ((node, result.output_nr),)
-    return t if above and t._version == result._version else result
+    t: torch.Tensor | None = known() if known is not None else None
+    if t is None or t.grad_fn is None or t._version != result._version:
+        return result
+    return t if t.grad_fn.next_functions == ((node, result.output_nr),) else result
 
 
 def hold(held: dict[int, Any], vid: int, at: int, arriving: tuple) -> tuple:

@@ -57,8 +57,8 @@ class SecondPart:
         return tuple(out)
 
     def nodes(self, below: list[torch.Tensor]) -> list[tuple[int, ...]]:
-        """Which of `places` are one node. The engine goes on below a node to all that it has edges to, with no gradient, too: a hook there is
-        called with None, and what a history there has saved is freed. So those that depend on others of these are apart."""
+        """Which of `places` are one node. The engine goes on below a node to all that it has edges to, with no gradient, too: hooks
+        are called there with None, and what a history has saved is freed. So those that depend on others of these are apart."""
         heard = frozenset([i for i, t in enumerate(below) if t.requires_grad and (t.grad_fn is not None or t._backward_hooks)])
         apart: dict[frozenset[int], list[int]] = {}
         for k, begins in enumerate(self.begins):

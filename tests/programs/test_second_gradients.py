@@ -454,8 +454,8 @@ def two_of_a_function(x, w, v):
 
 
 def heard_in_second_gradients(fn: Callable, chained: bool, rows: int) -> list:
-    """What hooks on the inputs hear while gradients of each gradient are asked for, with respect to each input and all; in each pass sorted,
-    as the order among leaves is not promised. Then what is still there, where the second gradients have freed what they went through."""
+    """What hooks on the inputs hear while gradients of each gradient are asked for, with respect to each input and all; sorted in each
+    pass, as the order among leaves is not promised. Then what is still there, where these have freed what they went through."""
     out: list[Any] = []
     leaves = [(torch.arange(rows * 1.0) + k).requires_grad_() for k in (1, 2, 3)]
     given = [t * t if chained else t for t in leaves]
@@ -470,7 +470,7 @@ def heard_in_second_gradients(fn: Callable, chained: bool, rows: int) -> list:
         heard.clear()
     torch.autograd.grad(firsts[0].square().sum(), leaves, allow_unused=True)
     try:
-        torch.autograd.grad([t.sum() for t in given if t.grad_fn is not None] or [leaves[0] * 2], leaves, [torch.ones(())] * 3, allow_unused=True)
+        torch.autograd.grad(sum([t.sum() for t in given]), leaves, allow_unused=True)
     except RuntimeError as e:
         out.append(str(e))
     return out

@@ -462,8 +462,7 @@ class AutogradRegion:
         copies = [op for t in self.plan.rebased for op in copy_of(t, stand_ins[t.vid])]
         noted, ops = ways_out(self.plan.trace, copies + self.plan.forward_ops, list(liveness.tensors_of(inputs)), f"{self.name}_forward")
         values = [*self.plan.heads, *self.plan.exports, *self.full.reads, *self.full.symbols]
-        later = {name for names in liveness.binders(self.full.ops).values() for name in names}
-        checks = [c for c in self.plan.asserts() if not any(s.name in later for s in c.expr.symbols())]
+        checks = [c for c in self.plan.asserts() if self.plan.made_later.isdisjoint([s.name for s in c.expr.symbols()])]
         p = Program(f"{self.name}_forward", self.scope, inputs, [*values, *noted], ops, asserts=[c.expr for c in checks], closed=False)
         p = pipeline.run(p, (pipeline.DCE,))
         seen = bool(self.plan.trace.data_memory) or not passes_views(p.steps, views.output_steps(p.steps, self.plan.heads))

@@ -294,7 +294,7 @@ def caught(f: Any, errors: tuple[type[Exception], ...] = RAISED) -> bool:
 
 
 def handles(f: Any) -> bool:
-    """Whether the program handles an exception: what is raised now has it for its context. (Where it asks for no breaks, it goes without.)"""
+    """Whether the program handles an exception: it is the context of what is raised now. (Where no breaks are asked for, that has none.)"""
     if vm.exc is None or vm.config.fullgraph or vm.world.error_on_break:
         return False
     while f is not None and not f.handling:

@@ -172,8 +172,8 @@ class PlannedRegion:
         section, freed = self.sections[k], self.trace.freed
         turned = {t.vid for t in section.turned}
         heads = {t.vid: t for t in liveness.tensors_of(section.made) if t.requires_grad and not t.is_leaf} if freed and turned else {}
-        under = [(t, begins_at(t) & turned) for t in heads.values() if freed & nodes_under([t.grad_fn])]
-        return [(t, sorted(vids)) for t, vids in under if vids]
+        under = [(t, begins_at(t)) for t in heads.values() if freed & nodes_under([t.grad_fn])]
+        return [(t, vids) for t, found in under if (vids := [vid for vid in sorted(turned) if vid in found])]
 
     def noting(self, w: Writer) -> list[str]:
         """What the generators' state is, before anything but the last section draws."""

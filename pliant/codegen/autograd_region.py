@@ -13,6 +13,7 @@ see in eager mode:
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -461,8 +462,7 @@ class AutogradRegion:
         copies = [op for t in self.plan.rebased for op in copy_of(t, stand_ins[t.vid])]
         noted, ops = ways_out(self.plan.trace, copies + self.plan.forward_ops, list(liveness.tensors_of(inputs)), f"{self.name}_forward")
         values = [*self.plan.heads, *self.plan.exports, *self.full.reads, *self.full.symbols]
-        later = {name for names in liveness.binders(self.full.ops).values() for name in names}
-        checks = [c for c in self.plan.asserts() if not any(s.name in later for s in c.expr.symbols())]
+        checks = [c for c in self.plan.asserts() if self.plan.made_later.isdisjoint([s.name for s in c.expr.symbols()])]
         p = Program(f"{self.name}_forward", self.scope, inputs, [*values, *noted], ops, asserts=[c.expr for c in checks], closed=False)
         p = pipeline.run(p, (pipeline.DCE,))
         seen = bool(self.plan.trace.data_memory) or not passes_views(p.steps, views.output_steps(p.steps, self.plan.heads))
@@ -519,14 +519,16 @@ class AutogradRegion:
                 wanted = [isinstance(t, TracedTensor) and t.requires_grad for t in self.plan.inputs]
                 w.globals["_asked"] = asked
                 lines.insert(0, f"_asked({', '.join([p for p, on in zip(w.params, wanted, strict=True) if on])})")
+            read = {t.vid for t in self.full.reads}
             for i, h in enumerate(self.plan.heads):
                 if h.vid in self.plan.rebased_vids:
                     lines.append(f"{w.names[h.vid]}.copy_(r{i})")
                     continue
                 w.names[h.vid] = f"r{i}"
                 if i in behind and h.vid in self.plan.differentiable_vids:
-                    w.globals["_first"] = FIRST
-                    lines.append(f"_first(r{i})")
+                    name, put = ("_first_read", first_of_read) if h.vid in read else ("_first", FIRST)
+                    w.globals[name] = put
+                    lines.append(f"{name}(r{i})")
             return lines
 
         plan = self.plan
@@ -539,6 +541,14 @@ ENTRANCE = 2
 FIRST = torch.ops.aten.lift.default
 """Puts a node of its own on top of a tensor's history; the tensor stays the object that it is. Of a node's results PyTorch moves what keeps
 the gradient (`retain_grad`) right for the first alone, where the result is written then: for others it asserts, or reads past the end."""
+
+
+def first_of_read(t: torch.Tensor) -> None:
+    """The same for a result that the backward program reads: its node knows the tensor, for gradients of gradients."""
+    node: Any = t.grad_fn
+    at = t.output_nr
+    FIRST(t)
+    node.above = {**getattr(node, "above", {}), at: weakref.ref(t)}
 
 
 def asked(*tensors: torch.Tensor) -> None:

@@ -13,7 +13,7 @@ the region says so when somebody asks.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,9 +24,10 @@ from pliant.codegen.heard import of_gradients
 from pliant.codegen.recipe_source import Repeated
 from pliant.graph import lstm, recurrent, recurrent_gradients
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled
-from pliant.graph.traced import TracedTensor, Untraceable
+from pliant.graph.traced import TracedTensor, Untraceable, leaves
 from pliant.lower import liveness
 from pliant.lower.autograd import AUTOCAST, Plan
+from pliant.lower.leaves import nodes_under
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr
 
@@ -117,7 +118,9 @@ class Again:
             made.update(vid for vid in outs if vid is not None)
         taken = tuple([t.vid if t.vid in self.saved else None for t in self.reads])
         heads = tuple([(h.vid, h.requires_grad) for h in self.plan.heads])
-        return Recipe(slots, taken, tuple(steps), heads, tuple([t.vid for t in self.plan.wanted]))
+        read = {t.vid: i for i, t in enumerate(self.reads)}
+        results = tuple([(h.vid, read[h.vid]) for h in self.plan.differentiable if h.vid in read and h.vid in made])
+        return Recipe(slots, taken, tuple(steps), heads, tuple([t.vid for t in self.plan.wanted]), results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +165,23 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """The forward part as data: what the node is given, what is taken from what it saved, operations, heads (and whether they have
-    gradients), and the inputs whose gradients are wanted."""
+    gradients), the inputs whose gradients are wanted, and those of the heads that the node saved (and where): its formulas read them."""
 
     slots: tuple[Slot | str, ...]
     taken: tuple[int | None, ...]
     steps: tuple[Step, ...]
     heads: tuple[tuple[int, bool], ...]
     wanted: tuple[int, ...]
+    results: tuple[tuple[int, int], ...]
 
-    def gradients(self, slots: Sequence[Any], saved: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    def passage(self, saved: Sequence[Any], given: Sequence[Any], used: Set[int] | None) -> Passage | None:
+        """To those of the results that the node saved which a gradient arrives at; of these to `used`, if that is known."""
+        on = {vid for (vid, _), g in zip(self.heads, given, strict=False) if g is not None} if saved else set()
+        real = {vid: saved[i] for vid, i in self.results if vid in on and (used is None or vid in used)}
+        real = {vid: seen(t) for vid, t in real.items() if t.grad_fn is not None}
+        return Passage(real) if real else None
+
+    def gradients(self, slots: Sequence[Any], saved: Sequence[Any], given: Sequence[Any], passage: Passage | None = None) -> list[Any]:
         """The gradients of `wanted`, themselves differentiable.
 
         `saved` goes with the tensors that the node saved; `given` holds a gradient or None for each head.
@@ -180,7 +191,7 @@ class Recipe:
             targets = [env[vid] for vid in self.wanted]
             env.update((vid, v) for vid, v in zip(self.taken, saved, strict=True) if vid is not None)
             for step in self.steps:
-                self.run(step, env, numbers)
+                self.run(step, env, numbers, passage)
             used = [(env[vid], g) for (vid, grad), g in zip(self.heads, given, strict=False) if g is not None and grad]
             used = [(h, g) for h, g in used if h.requires_grad]
             if not used:
@@ -189,7 +200,10 @@ class Recipe:
                 with torch.autograd._unsafe_preserve_version_counter(env[vid]):
                     Turned.apply(env[vid], now)  # type: ignore[no-untyped-call]
             heads, tangents = zip(*used, strict=True)
-            return list(torch.autograd.grad(heads, targets, tangents, create_graph=True, allow_unused=True))
+            found = list(torch.autograd.grad(heads, targets, tangents, create_graph=True, allow_unused=True))
+            if passage is not None:
+                passage.close(env, found)
+            return found
 
     def turned(self, values: Sequence[Any]) -> dict[int, Any]:
         """The inputs that had no gradients when the forward part ran, and have by now, by number."""
@@ -219,10 +233,12 @@ class Recipe:
                 env[slot.vid] = ORIGINAL.clone(ORIGINAL.detach(value)) if slot.written else ORIGINAL.detach(value)
         return env, numbers
 
-    def run(self, step: Step, env: dict[int, Any], numbers: dict[str, Any]) -> None:
+    def run(self, step: Step, env: dict[int, Any], numbers: dict[str, Any], passage: Passage | None) -> None:
+        given = env if passage is None else passage.above(step, env)
+
         def real(value: Any) -> Any:
             if type(value) is Value:
-                return env[value.vid]
+                return given[value.vid]
             if type(value) is list:
                 return [real(v) for v in value]
             if type(value) is Number:
@@ -237,6 +253,69 @@ class Recipe:
                 env[vid] = made
         for name, out, dim in step.binds:
             numbers[name] = outs[out] if dim is None else outs[out].size(dim)
+
+
+class Passage:
+    """From a result as it is computed again to the real one.
+
+    Where formulas read a result (that of `exp`), a gradient depends on it, and eager's second gradients arrive at that very tensor: whoever
+    asks for them there finds them, hooks on it hear of them, and they go on through its history. So what arrives at the second one, in
+    whatever pass, is held up there, and comes out below the operation that has made it, as the gradient of the first one.
+    """
+
+    def __init__(self, real: dict[int, torch.Tensor]) -> None:
+        self.real = real
+        self.held: dict[int, Any] = {}
+        self.used: set[int] = set()  # the results that the gradients depend on
+
+    def above(self, step: Step, env: dict[int, Any]) -> dict[int, Any]:
+        """What stands for the operands of an operation that makes results."""
+        results = [vid for vid in step.outs if vid in self.real]
+        if not results or step.target._schema.is_mutable:
+            return env
+        vids = [v.vid for v in leaves([step.args, step.kwargs]) if type(v) is Value]
+        vids = list(dict.fromkeys([vid for vid in vids if env[vid].requires_grad]))
+        real = [self.real[vid] for vid in results]
+        made = Below.apply(self.held, tuple(results), len(vids), *[env[vid] for vid in vids], *real) if vids else ()  # type: ignore[no-untyped-call]
+        return {**env, **dict(zip(vids, made, strict=True))}
+
+    def close(self, env: dict[int, Any], found: Sequence[Any]) -> None:
+        """The gradients are there: what arrives from now on is of gradients of theirs."""
+        under = nodes_under([g.grad_fn for g in found if g is not None])
+        for vid in self.real:
+            node = env[vid].grad_fn
+            if node in under:
+                self.used.add(vid)
+                node.register_prehook(functools.partial(hold, self.held, vid, env[vid].output_nr))
+
+
+def seen(result: torch.Tensor) -> torch.Tensor:
+    """A result that a node has saved, as the program has it: a node of its own may stand above it (`autograd_region.FIRST`)."""
+    node = result.grad_fn
+    known = getattr(node, "above", {}).get(result.output_nr)
+    t: torch.Tensor | None = known() if known is not None else None
+    if t is None or t.grad_fn is None or t._version != result._version:
+        return result
+    return t if t.grad_fn.next_functions == ((node, result.output_nr),) else result
+
+
+def hold(held: dict[int, Any], vid: int, at: int, arriving: tuple) -> tuple:
+    held[vid] = arriving[at]
+    return (*arriving[:at], None, *arriving[at + 1 :])
+
+
+class Below(torch.autograd.Function):
+    """Operands as they are. Their node comes, in a pass of the engine, behind that of the operation."""
+
+    @staticmethod
+    def forward(ctx: Any, held: dict[int, Any], vids: tuple[int, ...], n: int, *tensors: torch.Tensor) -> tuple:
+        ctx.held, ctx.vids = held, vids
+        ctx.set_materialize_grads(False)
+        return tuple([t.view_as(t) for t in tensors[:n]])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple:
+        return None, None, None, *grads, *[ctx.held.pop(vid, None) for vid in ctx.vids]
 
 
 class Turned(torch.autograd.Function):
@@ -333,6 +412,13 @@ class Refuse(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple:
         raise RuntimeError(ctx.why)
+
+
+def freed_above(result: torch.Tensor, *leaves: torch.Tensor) -> torch.Tensor:
+    """A result whose history is gone, which says so also where gradients with respect to one of these are asked for."""
+    with gradients(True):
+        (made,) = Refuse.apply(FREED, 1, result, *leaves)  # type: ignore[no-untyped-call]
+    return made
 
 
 def settled(ops: list[Any], t: TracedTensor) -> bool:

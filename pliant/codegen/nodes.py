@@ -11,7 +11,8 @@ program has kept.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -21,10 +22,11 @@ import torch
 from pliant.codegen.aten import Executable
 from pliant.codegen.double_backward import FREED, Twice, versions
 from pliant.codegen.heard import of_gradients
-from pliant.graph.originals import gradients
+from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.lower.histories import as_bits
 
 _serial = count()
+AS_THEY_ARE = nullcontext()
 KEEP_GRAPH = torch._C._autograd._get_current_graph_task_keep_graph
 PASS = torch._C._current_graph_task_id
 """The number of the call of the engine that is at work."""
@@ -61,7 +63,7 @@ def node_of(name: str, forward: Callable, parts: Sequence[Part], n_results: int)
     """The forward program as a function whose results have a history; `n_results`: of how many results."""
     if parts[0].heads is None:
         return apply_of(name, forward, parts[0].backward.fn)
-    made = [(p.heads, p.slots, p.through, apply_of(name, enter, leaving(p, n_results))) for p in parts]
+    made = [(p.heads, p.slots, p.through, apply_of(name, entering(), leaving(p, n_results))) for p in parts]
     return functools.partial(run_parts, forward, tuple(made))
 
 
@@ -99,11 +101,23 @@ def run_parts(forward: Callable, parts: tuple, *slots: Any) -> tuple:
     return tuple(results)
 
 
-def enter(ctx: Any, shared: Shared, results: list[torch.Tensor], *own: Any) -> tuple:
-    """The forward method of each part: what the backward program may read has no history, or it would hold its own node."""
-    ctx.shared = shared
-    ctx.set_materialize_grads(False)
-    return tuple([t.detach() for t in results])
+def entering() -> Callable:
+    """The forward method of a part: what the backward program may read has no history, or it would hold its own node. Those of the results
+    that it reads are saved here, too, with their history, for gradients of gradients (`double_backward.Passage`)."""
+    read: list[tuple[int, int]] | None = None  # (which result, where it is among what the forward program has kept): the same in every call
+
+    def enter(ctx: Any, shared: Shared, results: list[torch.Tensor], *own: Any) -> tuple:
+        nonlocal read
+        if read is None:
+            read = [(k, i) for k, t in enumerate(results) for i, kept in enumerate(shared.held) if kept is t]
+        ctx.shared, ctx.read = shared, read
+        ctx.set_materialize_grads(False)
+        made = tuple([t.detach() for t in results])
+        if read:
+            ctx.save_for_backward(*[made[k] for k, _ in read])
+        return made
+
+    return enter
 
 
 def leaving(part: Part, n_results: int) -> Callable:
@@ -115,7 +129,8 @@ def leaving(part: Part, n_results: int) -> Callable:
         given = [None] * n_results
         for i, g in zip(heads, grads, strict=True):
             given[i] = g
-        found = backward(ctx.shared, *given)
+        with ctx.shared.with_histories(ctx) if ctx.read and is_grad_enabled() else AS_THEY_ARE:
+            found = backward(ctx.shared, *given)
         return None, None, *(grads if through else ()), *[found[i] for i in slots]
 
     return leave
@@ -128,6 +143,7 @@ class Shared:
         self.slots: tuple | None = None
         self.held: tuple[torch.Tensor, ...] = ()
         self.then: tuple[int, ...] = ()
+        self.histories: dict[int, torch.Tensor] = {}  # of results that were kept: by their places, while somebody reads them
 
     def save_for_backward(self, *tensors: torch.Tensor) -> None:
         """Keep these; they may not be written until they are read."""
@@ -138,7 +154,18 @@ class Shared:
         """What was kept. Raises RuntimeError if it is gone, or was written."""
         if self.slots is None:
             raise RuntimeError(FREED)
-        return unwritten(self.held, self.then, range(len(self.held)))
+        held = unwritten(self.held, self.then, range(len(self.held)))
+        return tuple([self.histories.get(i, t) for i, t in enumerate(held)]) if self.histories else held
+
+    @contextmanager
+    def with_histories(self, ctx: Any) -> Iterator[None]:
+        """The results that a part reads have their history, unless the engine has freed that."""
+        with suppress(RuntimeError):
+            self.histories = {i: t for (_, i), t in zip(ctx.read, ctx.saved_tensors, strict=True)}
+        try:
+            yield
+        finally:
+            self.histories = {}  # it would hold its own node
 
     def maybe_clear_saved_tensors(self) -> None:
         """Forget them."""

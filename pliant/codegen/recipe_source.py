@@ -138,13 +138,15 @@ class Repeated:
         self.times = 0
         self.deep = False
         self.compiled: dict[bool, Callable | None] = {}
+        self.read: dict[tuple[bool, ...], set[int]] = {}  # which results of the region the gradients depend on, by what has gradients
 
     def gradients(
         self, recipe: Recipe, slots: Sequence[Any], saved: Sequence[Any], given: Sequence[Any], differentiable: bool = True
     ) -> list[Any]:
         """As `Recipe.gradients`."""
-        if self.deep or not capturing or odd_state() or recipe.turned(slots):
-            return recipe.gradients(slots, saved, given)
+        passing = self.results_read(recipe, slots, saved, given)
+        if self.deep or passing or not capturing or odd_state() or recipe.turned(slots):
+            return recipe.gradients(slots, saved, given, recipe.passage(saved, given, passing))
         self.times += 1
         if self.times <= PATIENCE:
             return self.watched(recipe.gradients(slots, saved, given))
@@ -159,6 +161,17 @@ class Repeated:
         given = [*given[: len(recipe.heads)], *(None for _ in range(len(recipe.heads) - len(given)))]
         with gradients(True):
             return list(again(*slots, *saved, *given))
+
+    def results_read(self, recipe: Recipe, slots: Sequence[Any], saved: Sequence[Any], given: Sequence[Any]) -> set[int]:
+        """The results that the node has saved and these gradients of inputs depend on. It is tried once."""
+        passage = recipe.passage(saved, given, None)
+        if passage is None:
+            return set()
+        key = (*(g is not None for g in given), *(isinstance(x, torch.Tensor) and x.requires_grad for x in slots))
+        if key not in self.read:
+            recipe.gradients(slots, saved, given, passage)
+            self.read[key] = passage.used
+        return self.read[key]
 
     def watched(self, found: list[Any]) -> list[Any]:
         watched = [g for g in found if g is not None and g.requires_grad]

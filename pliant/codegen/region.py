@@ -9,6 +9,7 @@ from typing import Any
 
 from pliant.codegen.aten import Executable, Lowering, Writer, tuple_text
 from pliant.codegen.autograd_region import Planned
+from pliant.codegen.double_backward import freed_above
 from pliant.codegen.effects import cannot_repeat, draws
 from pliant.codegen.failures import DRAWN, NEVER, Places, drawn_from, remember, states
 from pliant.codegen.version_counters import times_written
@@ -16,9 +17,9 @@ from pliant.errors import InternalError
 from pliant.graph.originals import torch
 from pliant.graph.traced import PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
-from pliant.lower.leaves import maker_of
+from pliant.lower.leaves import maker_of, nodes_under
 from pliant.lower.restriding import as_views
-from pliant.lower.sections import Section, Uncut, is_number, sections, settle, uncut
+from pliant.lower.sections import Section, Uncut, begins_at, is_number, sections, settle, uncut
 from pliant.lower.views import refuse_parts
 
 
@@ -160,7 +161,19 @@ class PlannedRegion:
         if counts:
             w.globals["_versions"] = torch._C._autograd._unsafe_set_version_counter  # type: ignore[attr-defined]
             lines.append(f"_versions({tuple_text([*counts])}, {tuple_text([*counts.values()])})")
+        for t, under in self.freed(k):
+            w.globals["_freed_above"] = freed_above
+            lines.append(f"{w.names[t.vid]} = _freed_above({', '.join([w.names[vid] for vid in (t.vid, *under)])})")
         return lines
+
+    def freed(self, k: int) -> list[tuple[TracedTensor, list[int]]]:
+        """Results of section `k` whose history `backward()` has gone through and freed, with the leaves made of what it makes (by vid) that
+        this begins at."""
+        section, freed = self.sections[k], self.trace.freed
+        turned = {t.vid for t in section.turned}
+        heads = {t.vid: t for t in liveness.tensors_of(section.made) if t.requires_grad and not t.is_leaf} if freed and turned else {}
+        under = [(t, begins_at(t)) for t in heads.values() if freed & nodes_under([t.grad_fn])]
+        return [(t, vids) for t, found in under if (vids := [vid for vid in sorted(turned) if vid in found])]
 
     def noting(self, w: Writer) -> list[str]:
         """What the generators' state is, before anything but the last section draws."""

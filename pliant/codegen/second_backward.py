@@ -45,12 +45,25 @@ class SecondPart:
         held = tuple([t.detach() for t in held_by(ctx, self.reads)])
         with gradients(False):
             out = list(backward(ctx, *grads))
-        sources = [slots[i] for i in self.sources]
-        tangents = [grads[i] for i in self.heads]
-        made = Differentiable.apply(self, held, sizes, *[out[i] for i in self.places], *sources, *tangents, *self.raising())  # type: ignore[no-untyped-call]
-        for i, g in zip(self.places, made, strict=True):
-            out[i] = g
+        below = [*(slots[i] for i in self.sources), *(grads[i] for i in self.heads)]
+        like = [(g.shape, g.dtype, g.device) for g in (out[i] for i in self.places)]
+        for own in self.nodes(below):
+            begins = frozenset().union(*[self.begins[k] for k in own])
+            edges = [t if i in begins else t.detach() for i, t in enumerate(below)]
+            given = [out[self.places[k]] for k in own]
+            made = Differentiable.apply(self, own, like, held, sizes, *given, *edges, *self.raising())  # type: ignore[no-untyped-call]
+            for k, g in zip(own, made, strict=True):
+                out[self.places[k]] = g
         return tuple(out)
+
+    def nodes(self, below: list[torch.Tensor]) -> list[tuple[int, ...]]:
+        """Which of `places` are one node. The engine goes on below a node to all that it has edges to, with no gradient, too: hooks
+        are called there with None, and what a history has saved is freed. So those that depend on others of these are apart."""
+        heard = frozenset([i for i, t in enumerate(below) if t.requires_grad and (t.grad_fn is not None or t._backward_hooks)])
+        apart: dict[frozenset[int], list[int]] = {}
+        for k, begins in enumerate(self.begins):
+            apart.setdefault(begins & heard, []).append(k)
+        return [tuple(own) for own in apart.values()]
 
     def raising(self) -> list[torch.Tensor]:
         """What PyTorch hangs below the gradients of such a function."""
@@ -88,30 +101,27 @@ class Differentiable(torch.autograd.Function):
     """Gradients of a region, which are given a history."""
 
     @staticmethod
-    def forward(ctx: Any, part: SecondPart, held: tuple, sizes: tuple, *given: Any) -> tuple:
-        n = len(part.places)
-        ctx.part, ctx.sizes, ctx.n_held = part, sizes, len(held)
+    def forward(ctx: Any, part: SecondPart, own: tuple[int, ...], like: list, held: tuple, sizes: tuple, *given: Any) -> tuple:
+        n = len(own)
+        ctx.part, ctx.own, ctx.like, ctx.sizes, ctx.n_held = part, own, like, sizes, len(held)
         ctx.sources = given[n : n + len(part.sources)]
         ctx.save_for_backward(*held, *given[n + len(part.sources) :][: len(part.heads)])
         ctx.set_materialize_grads(False)
         on = [t.requires_grad for t in given[n:]]
         grads = [g.detach() for g in given[:n]]
-        still = [g for g, found in zip(grads, part.begins, strict=True) if not any([on[i] for i in found])]
+        still = [g for g, k in zip(grads, own, strict=True) if not any([on[i] for i in part.begins[k]])]
         ctx.mark_non_differentiable(*still)
-        ctx.like = [(g.shape, g.dtype, g.device) for g in grads]
         return tuple(grads)
 
     @staticmethod
     def backward(ctx: Any, *seconds: Any) -> tuple:
-        part, n = ctx.part, len(ctx.part.places)
+        part, own = ctx.part, ctx.own
         saved = ctx.saved_tensors
         held, tangents = saved[: ctx.n_held], saved[ctx.n_held :]
-        reached = frozenset().union(*[found for found, s in zip(part.begins, seconds, strict=True) if s is not None])
+        arrived = {k: s for k, s in zip(own, seconds, strict=True) if s is not None}
+        reached = frozenset().union(*[part.begins[k] for k in arrived])
         with gradients(False):
-            moving = [
-                s if s is not None else torch.zeros(sizes, dtype=dtype, device=device)
-                for s, (sizes, dtype, device) in zip(seconds, ctx.like, strict=True)
-            ]
+            moving = [arrived[k] if k in arrived else torch.zeros(sizes, dtype=d, device=at) for k, (sizes, d, at) in enumerate(ctx.like)]
             found = part.program.fn(held, ctx.sizes, *[t.detach() for t in tangents], *moving)
         results = [r if i in reached else None for i, r in enumerate(found)]
         if is_grad_enabled():
@@ -119,7 +129,7 @@ class Differentiable(torch.autograd.Function):
             on = [t for t in (*ctx.sources, *tangents, *seconds) if t is not None and t.requires_grad]
             refusing = iter(Refuse.apply(THRICE, len(made), *made, *on))  # type: ignore[no-untyped-call]
             results = [r if r is None else next(refusing) for r in results]
-        return (None,) * (3 + n) + tuple(results) + (None,) * part.delayed
+        return (None,) * (5 + len(own)) + tuple(results) + (None,) * part.delayed
 
 
 @of_gradients

@@ -106,18 +106,29 @@ def dispatched_method(self: Any, obj: Any, cls: Any = None) -> Any:
 
 
 def largest(found: Any, *others: Any) -> Any:
-    """`max` without a key: CPython asks each value whether it is the larger one."""
-    for v in others:
-        if v > found:
-            found = v
+    """`max` without a key: CPython asks each value whether it is the larger one. The last of `others` gives more of them, one by one."""
+    *known, rest = others
+    for values in (known, rest):
+        for v in values:
+            if v > found:
+                found = v
     return found
 
 
 def smallest(found: Any, *others: Any) -> Any:
     """`min` without a key."""
-    for v in others:
-        if v < found:
-            found = v
+    *known, rest = others
+    for values in (known, rest):
+        for v in values:
+            if v < found:
+                found = v
+    return found
+
+
+def added(found: Any, rest: Any) -> Any:
+    """The rest of a `sum`."""
+    for v in rest:
+        found = found + v
     return found
 
 

@@ -51,6 +51,8 @@ def check(trace: Any, n: int, f: Any) -> None:
             continue
         if raises(op) and (caught_from_others(f) if of_others(op.target) else caught(f)):
             raise Break("PL0041", f"{op.target._schema.name} may raise inside a try block, behind a write")
+        if handles(f):
+            raise Break("PL0041", f"{op.target._schema.name} may raise while an exception is handled, behind a write")
         note(trace, n)
         return
 
@@ -289,6 +291,15 @@ def caught(f: Any, errors: tuple[type[Exception], ...] = RAISED) -> bool:
         if taken or taken is None and not frame.code.co_filename.startswith(LIBRARIES):
             return True
     return False
+
+
+def handles(f: Any) -> bool:
+    """Whether the program handles an exception: it is the context of what is raised now. (Where no breaks are asked for, that has none.)"""
+    if vm.exc is None or vm.config.fullgraph or vm.world.error_on_break:
+        return False
+    while f is not None and not f.handling:
+        f = f.parent
+    return f is not None and not f.code.co_filename.startswith(LIBRARIES)
 
 
 def caught_from_others(f: Any) -> bool:

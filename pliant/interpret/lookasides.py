@@ -22,6 +22,7 @@ from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDE
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, has_index, index
 from pliant.interpret.generators import TAKES, Generator, called_generator
+from pliant.interpret.interleaved import lazily, until_heard
 from pliant.interpret.iteration import length_hint
 from pliant.interpret.late_text import CONVERSIONS, LateText, formatted, needed
 from pliant.interpret.names_told import guard_name
@@ -316,9 +317,11 @@ def extremum(fn: Any, symbolic: Any) -> Callable:
     def pick(args: tuple, kw: dict) -> Any:
         if not kw.keys() <= {"key", "default"}:
             return native(fn, args, kw)  # which says so before it reads anything
-        values = args if len(args) > 1 else unpack(args[0]) if len(args) == 1 else ()
+        values, rest = (args, None) if len(args) != 1 else until_heard(args[0])
+        if rest is not None:
+            return inline(in_python.largest if fn is max else in_python.smallest, (*values, rest), {})
         if not kw and any([type(v) is TracedTensor for v in values]):
-            return inline(in_python.largest if fn is max else in_python.smallest, tuple(values), {})
+            return inline(in_python.largest if fn is max else in_python.smallest, (*values, ()), {})
         if not kw and any(type(v) is torch.SymInt for v in values) and all(type(v) in (int, torch.SymInt) for v in values):
             return functools.reduce(symbolic, values)
         if not kw and len(values) == 2 and any([type(v) is torch.SymFloat and not v.node.expr.backed for v in values]):
@@ -554,11 +557,10 @@ def l_dict(args: tuple, kw: dict) -> dict:
             out.update(v)
         elif hasattr(type(v), "keys"):
             for k in unpack(call(getattr_(v, "keys"), (), {})):
-                out[hashable(k)] = getitem(v, k)
+                setitem(out, k, getitem(v, k))
         else:
-            for n, pair in enumerate(unpack(v)):
-                k, x = key_and_value(n, pair)
-                out[hashable(k)] = x
+            for n, pair in enumerate(lazily(v)):
+                setitem(out, *key_and_value(n, pair))
     out.update(kw)
     return out
 

@@ -10,8 +10,10 @@ import sys
 from typing import Any
 
 from pliant.graph.originals import math, operator, torch
-from pliant.interpret.calls import LOOKASIDES, native, with_numbers
+from pliant.interpret import in_python
+from pliant.interpret.calls import LOOKASIDES, inline, native, with_numbers
 from pliant.interpret.gate import SYM_TYPES
+from pliant.interpret.interleaved import until_heard
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import binary, unpack
 
@@ -30,7 +32,9 @@ def l_sum(args: tuple, kw: dict) -> Any:
     start = args[1] if len(args) == 2 else kw.get("start", 0)
     if isinstance(start, (str, bytes, bytearray)):
         return native(sum, args, kw)
-    items = unpack(args[0])
+    items, rest = until_heard(args[0])
+    if rest is not None:
+        return inline(in_python.added, (total(start, items), rest), {})
     types = {type(start), *map(type, items)}
     if types <= NUMBERS and (not COMPENSATED or types.isdisjoint(FLOATS) or types.isdisjoint(SYM_TYPES)):
         return native(sum, (items, start), {})

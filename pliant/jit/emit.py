@@ -42,7 +42,7 @@ from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.interpret.state import vm
 from pliant.interpret.world import TENSOR_TYPES
-from pliant.jit import region_loops, resume, rows, support
+from pliant.jit import refused_views, region_loops, resume, rows, support
 from pliant.jit.frame_liveness import GONE, letting_go
 from pliant.jit.jump_threading import HEADER, RETURN, Place, glide
 from pliant.jit.nested_frames import calls_python
@@ -201,10 +201,10 @@ class Emitter:
         marked = {number: self.given(trace.marks[number].way) for number in self.marked_at()}
         inputs, texts = self.arguments(tensors, symbols)
         executable = self.context.build(capture, inputs, outputs, self.name.replace("__compiled_fn", "region"))
-        if not outputs and not executable.n_ops and not trace.scope.asserts:
+        asked = [PAD + line for line in refused_views.lines(trace, b, self.passed_on, PASSED_ON)]
+        if not (outputs or executable.n_ops or trace.scope.asserts or asked):
             return [], executable
-        run = support.without_modes(executable.fn) if capture.under_modes else executable.fn
-        call = f"{b.constant(run, 'graph')}({', '.join(texts)})"
+        call = f"{b.constant(support.without_modes(executable.fn) if capture.under_modes else executable.fn, 'graph')}({', '.join(texts)})"
         names = [name for _, name in b.outputs.values()]
         line = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call
         if trace.assumed:
@@ -214,7 +214,7 @@ class Emitter:
         failing = b.constant(Failing(self.code, self.context.again, bool(trace.assumed)), "failed")
         handler = [*self.elsewhere(failing), f"except {b.constant(Exception)} as _e:", *self.done_first(failing, marked), f"{PAD}raise"]
         leaves = [f"{b.constant(make_leaf)}({b.ref(t)})" for t in capture.world.made_leaves.values()]
-        return [*self.apart, *leaves, "try:", PAD + line, *self.ways_out(given), *handler], executable
+        return [*self.apart, *leaves, "try:", *asked, PAD + line, *self.ways_out(given), *handler], executable
 
     def left_at(self) -> list[int]:
         """The numbers of the graph's side exits."""

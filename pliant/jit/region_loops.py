@@ -142,9 +142,12 @@ def run_loop(loop: Loop, items: list) -> Any:
 
 def around(start: Any, header: int | None) -> tuple[int, ...]:
     """Region loops that the frame which begins at `start` is in; at the header of a loop, none of those inside of it: they have been left,
-    and would be other loops with every round."""
-    if header is None or not start.loops or start.loops == (header,):
+    and would be other loops with every round. Who comes back to one that it is in goes on with its driver, and has left all that were
+    entered since, also loops beside it: in `while p: (while q: …); (while r: …)`, `r` is entered behind `q`, whose driver still stands."""
+    if header is None or not start.loops:
         return tuple(start.loops)
+    if header in start.loops:
+        return tuple(start.loops[: start.loops.index(header) + 1])
     last = loops(start.code).get(header, header)
     return tuple([h for h in start.loops if not header < h <= last])
 

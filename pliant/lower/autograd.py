@@ -96,6 +96,7 @@ class Plan:
         self.inputs = inputs
         self.outputs = outputs
         self.assumed: list[Any] = []  # the assertions that its backward part has added
+        self.made_later: set[str] = set()  # symbols that some backward part of it makes known
         self.slots = list({t.vid: t for t in inputs if isinstance(t, TracedTensor)}.values())
         self.slot_vids = {t.vid for t in self.slots}
         self.program = section.ops if section is not None else trace.ops[: trace.n_forward]
@@ -234,6 +235,7 @@ class Plan:
             tangents = [trace.tangent(h) for h in heads]
             grads = self.gradients(heads, [self.leaf(t) for t in wanted], tangents)
         self.assumed += trace.scope.asserts[assumed:]
+        self.made_later.update(name for names in liveness.binders(trace.ops[start:]).values() for name in names)
         if trace.n_forward is None:
             trace.n_forward = start
         self.refuse_writes(trace.ops[start:], tangents)

@@ -24,6 +24,7 @@ from tests.differential import (
     grammar_memory,
     grammar_outside,
     grammar_python,
+    grammar_ragged,
     grammar_states,
     grammar_users,
     prelude,
@@ -32,7 +33,7 @@ from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.helpers import Call, Observed
 
 STATES = grammar_states.THEMES | grammar_memory.THEMES | grammar_guises.THEMES
-STATES |= grammar_outside.THEMES | grammar_bundles.THEMES | grammar_keepers.THEMES
+STATES |= grammar_outside.THEMES | grammar_bundles.THEMES | grammar_keepers.THEMES | grammar_ragged.THEMES
 DIFFERENTIATED = ("grad", "history", "training", "names", "guises", "transforms")
 AROUND = tuple(name for name, theme in STATES.items() if theme.use is not None)
 USERS = ("users", "training", "loops", "reports")
@@ -65,6 +66,9 @@ LEAVES = {
     "X": "thing",
     "G": "vec",
     "H": "hs[0]",
+    "E": "x[:1]",
+    "U": "marks(x)",
+    "Y": "[x[:1], x]",
 }
 INITIAL = {"x": "T", "y": "T", "n": "I", "flag": "B", "items": "L", "table": "D", "BOX": "O"}  # arguments of `fn`, and one global
 FOREIGN = {"vec": "V", "k": "J", "thing": "X", "UNIT": "I"}  # the others, for the theme that has NumPy's values and objects of all kinds
@@ -256,7 +260,7 @@ class Writer:
             extra = self.scopes.pop()
             self.scopes[0] += extra
             lines += added
-        kinds = [v for v in self.scopes[0] if v.kind in "TRCAMIFBSLNDQOPVWJXG" and len(v.kind) == 1]
+        kinds = [v for v in self.scopes[0] if v.kind in "TRCAMIFBSLNDQOPVWJXGEUY" and len(v.kind) == 1]
         result = ", ".join(dict.fromkeys(v.name for v in kinds[-12:]))
         lines.append(f"    return {result}, {HOLE.sub(lambda m: self.hole(m, 2, []), '<T>')}")
         return "\n".join(lines + self.around()) + "\n"

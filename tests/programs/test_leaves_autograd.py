@@ -295,3 +295,107 @@ def test_leaves_are_those_of_eager(fn, backend, grad):
         for a, b in zip(gradients(wanted, x), gradients(found, y), strict=True):
             assert a == b if not isinstance(a, torch.Tensor) or b is None else torch.allclose(a, b, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(wanted, found)
+
+
+# -- what the function has gone backward through ------------------------------------------------------------------------
+def asked(x, w):
+    h = x.detach().requires_grad_()
+    loss = (h * h * w).sum()
+    torch.autograd.grad(loss, [h])
+    return loss, h
+
+
+def gone_backward(x, w):
+    h = x.detach().requires_grad_()
+    loss = (h * h).sum()
+    loss.backward()
+    return loss, h
+
+
+def parameter_of_two(x, w):
+    h = nn.Parameter(x.detach() * 2)
+    first, second = (h * h).sum(), (h.t() * h.t()).sum()
+    torch.autograd.grad(first, h)
+    torch.autograd.grad(second, h)
+    return first, h, second
+
+
+def two_leaves(x, w):
+    h = x.detach().requires_grad_()
+    k = (h * 2).detach().requires_grad_()
+    loss = (h * h).sum() + (k * k).sum()
+    torch.autograd.grad(loss, [h, k])
+    return loss, h, k
+
+
+def one_result_of_two(x, w):
+    h = nn.Parameter(x.detach() * 2)
+    first, second = (h * h).sum(), (h * w).sum()
+    torch.autograd.grad(first, h)
+    return second, h, first
+
+
+def a_view(x, w):
+    h = x.detach().clone().requires_grad_()
+    v = (h * h).t()
+    v.sum().backward()
+    return v, h
+
+
+def another_input(x, w):
+    h = x.detach().clone().requires_grad_()
+    loss = (h * h * w).sum()
+    torch.autograd.grad(loss, w)
+    return loss, h
+
+
+def nothing_kept(x, w):
+    h = x.detach().clone().requires_grad_()
+    loss = (h + 1).sum()
+    torch.autograd.grad(loss, h)
+    return loss, h
+
+
+def retained(x, w):
+    h = x.detach().clone().requires_grad_()
+    loss = (h * h).sum()
+    torch.autograd.grad(loss, h, retain_graph=True)
+    return loss, h
+
+
+def switched_on(x, w):
+    with torch.no_grad():
+        h = x.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            loss = (h * h).sum()
+        torch.autograd.grad(loss, h)
+    return loss, h
+
+
+QUESTIONS = {
+    "grad": lambda r, w: torch.autograd.grad(r[0].sum(), r[1]),
+    "grad, perhaps unused": lambda r, w: torch.autograd.grad(r[0].sum(), r[1], allow_unused=True),
+    "of several": lambda r, w: torch.autograd.grad(r[-1].sum() if r[-1].grad_fn else r[0].sum(), [r[1], w], allow_unused=True),
+    "backward": lambda r, w: (r[0].sum().backward(), r[1].grad, w.grad),
+}
+FREED = [
+    asked, gone_backward, parameter_of_two, two_leaves, one_result_of_two, a_view, another_input, nothing_kept, retained, switched_on,
+]  # fmt: skip
+
+
+def answered(fn, question, rows):
+    x, w = torch.arange(rows * 2.0).reshape(rows, 2), torch.ones(rows, 2, requires_grad=True)
+    r = fn(x, w)
+    out = [(t.tolist(), t.is_leaf, t.requires_grad) for t in r]
+    try:
+        return [*out, *[t if t is None else t.tolist() for t in QUESTIONS[question](r, w)]]
+    except RuntimeError as e:
+        return [*out, str(e)]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("program", FREED, ids=lambda f: f.__name__)
+def test_gradients_that_are_freed_are_refused_with_respect_to_a_leaf_made_inside(program, question):
+    compiled = pliant.compile(program)
+    for rows in (2, 3, 2):
+        assert answered(compiled, question, rows) == answered(program, question, rows)

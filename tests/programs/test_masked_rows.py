@@ -143,3 +143,43 @@ def test_repeats_of_no_row() -> None:
         torch.testing.assert_close(compiled(x, torch.tensor(repeats), m), fn(x, torch.tensor(repeats), m))
     stats = pliant.stats()
     assert stats["graph_breaks"] == stats["fallbacks"] == 0
+
+
+# -- gradients of several results, of which one has rows written by a mask, behind a break ------------------------------
+def labels(t, k=4):
+    return (t.detach().sum(1) * 4 + 0.3).floor().long() % k
+
+
+def clustered(t, ids, k):
+    return t.new_zeros(k, t.shape[1]).index_add(0, ids % k, t)
+
+
+@pliant.disable
+def opaque(t):
+    return t * 1.5
+
+
+def two_results(x, k):
+    t = (x * 1).clone()
+    t[labels(x) == k] += opaque(x.sum(0))
+    return t, clustered(x, labels(t), 3).sum(0) + x
+
+
+def three_results(x, k):
+    t = (x * 1).clone()
+    t[labels(x) == k] += opaque(opaque(x.sum(0)))
+    return x, t, clustered(x, labels(t), 3).sum(0) + x
+
+
+@pytest.mark.parametrize("program", [two_results, three_results], ids=lambda f: f.__name__)
+def test_gradients_of_results_of_which_one_is_written_by_a_mask(program):
+    compiled = pliant.compile(program)
+    for n, k in ((4, 2), (3, 0), (4, 1), (2, 5), (5, 2), (1, 0)):
+        told = []
+        for fn in (program, compiled):
+            x = (torch.arange(n * 2.0) / 4).reshape(n, 2).requires_grad_()
+            results = fn(x * 1, k)
+            sum(t.square().sum() for t in results).backward()
+            told.append([t.detach() for t in results] + [x.grad])
+        for a, b in zip(*told, strict=True):
+            torch.testing.assert_close(b, a)

@@ -438,3 +438,47 @@ def test_such_a_parameter_of_a_region_that_cannot_run_again():
         if fn is not program:
             with pytest.raises(RuntimeError, match="differentiated once"):
                 torch.autograd.grad(first.sum(), w)
+
+
+def apart_from_the_last(x, w, v):
+    return (Power.apply(x, 2) * w).sum() + (v * v * v).sum()
+
+
+def all_of_all(x, w, v):
+    return (Power.apply(x, 2) * w * v).sum()
+
+
+def two_of_a_function(x, w, v):
+    x.sin()
+    return (Power.apply(x, 3) + Power.apply(v, 2)).sum() * w.sum()
+
+
+def heard_in_second_gradients(fn: Callable, chained: bool, rows: int) -> list:
+    """What hooks on the inputs hear while gradients of each gradient are asked for, with respect to each input and all; sorted in each
+    pass, as the order among leaves is not promised. Then what is still there, where these have freed what they went through."""
+    out: list[Any] = []
+    leaves = [(torch.arange(rows * 1.0) + k).requires_grad_() for k in (1, 2, 3)]
+    given = [t * t if chained else t for t in leaves]
+    heard: list[Any] = []
+    for name, t in zip("xwv", given, strict=True):
+        t.register_hook(lambda g, name=name: heard.append((name, None if g is None else g.tolist())))
+    firsts = torch.autograd.grad(fn(*given), given, create_graph=True)
+    for i in range(12):
+        first, to = firsts[i // 4], given if i % 4 == 3 else [given[i % 4]]
+        found = torch.autograd.grad(first.square().sum(), to, retain_graph=True, allow_unused=True)
+        out.append((sorted(heard), [g if g is None else g.tolist() for g in found]))
+        heard.clear()
+    torch.autograd.grad(firsts[0].square().sum(), leaves, allow_unused=True)
+    try:
+        torch.autograd.grad(sum([t.sum() for t in given]), leaves, allow_unused=True)
+    except RuntimeError as e:
+        out.append(str(e))
+    return out
+
+
+@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize("program", [apart_from_the_last, all_of_all, two_of_a_function], ids=lambda f: f.__name__)
+def test_hooks_hear_second_gradients_of_what_they_depend_on_alone(program, chained):
+    compiled = pliant.compile(program)
+    for rows in (2, 3, 5):
+        assert heard_in_second_gradients(compiled, chained, rows) == heard_in_second_gradients(program, chained, rows)

@@ -47,7 +47,14 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
         return array(t(torch.mul, x, y))
     if a.ndim <= 2 and b.ndim <= 2 or b.ndim == 1:
         return array(t(torch.matmul, x, y))
-    return array(t(torch.tensordot, x, y, ((a.ndim - 1,), (b.ndim - 2,))))
+    return array(contracted(x, y, (a.ndim - 1,), (b.ndim - 2,)))
+
+
+def contracted(x: Any, y: Any, of_x: tuple[int, ...], of_y: tuple[int, ...]) -> Any:
+    """The sum of products over these dims. PyTorch repeats one of size 1, which NumPy refuses."""
+    if len(of_x) != len(of_y) or not all([bool(x.shape[d] == y.shape[e]) for d, e in zip(of_x, of_y, strict=True)]):
+        raise Unsure("a product of other sizes")
+    return t(torch.tensordot, x, y, (of_x, of_y))
 
 
 @function(np.vdot)
@@ -64,7 +71,7 @@ def inner(a: Any, b: Any, /) -> Any:
     x, y = common(a, b)
     if not a.ndim or not b.ndim:
         return array(t(torch.mul, x, y))
-    return array(t(torch.tensordot, x, y, ((a.ndim - 1,), (b.ndim - 1,))))
+    return array(contracted(x, y, (a.ndim - 1,), (b.ndim - 1,)))
 
 
 @function(np.outer)
@@ -82,7 +89,11 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     if type(axes) is not int:
         p, q = [tuple(unpack(v)) if type(v) in (tuple, list) else (v,) for v in unpack(axes)]
         axes = tuple([one_axis(d, a.ndim) for d in p]), tuple([one_axis(d, b.ndim) for d in q])
-    return whole_array(t(torch.tensordot, x, y, axes))
+    elif not 0 <= axes <= min(a.ndim, b.ndim):
+        raise Unsure("axes")
+    else:
+        axes = tuple(range(a.ndim - axes, a.ndim)), tuple(range(axes))
+    return whole_array(contracted(x, y, *axes))
 
 
 @function(np.einsum)

@@ -121,8 +121,9 @@ METHODS.update(
     sum=reductions.sum, prod=reductions.prod, mean=reductions.mean, std=reductions.std, var=reductions.var, max=reductions.amax,
     min=reductions.amin, argmax=reductions.argmax, argmin=reductions.argmin, any=reductions.any_, all=reductions.all_,
     cumsum=reductions.cumsum, cumprod=reductions.cumprod, argsort=sorting.argsort, searchsorted=sorting.searchsorted,
-    argpartition=sorting.argpartition, ravel=shaping.ravel, squeeze=shaping.squeeze, nonzero=shaping.nonzero, swapaxes=lambda a, i, j, /: shaping.swapaxes(a, i, j),
+    argpartition=sorting.argpartition, ravel=shaping.ravel, squeeze=shaping.squeeze, nonzero=shaping.nonzero,
     clip=shaping.clip, take=shaping.take, repeat=shaping.repeat, diagonal=shaping.diagonal, trace=shaping.trace, dot=linear.dot,
+    swapaxes=lambda a, i, j, /: shaping.swapaxes(a, i, j),
 )  # fmt: skip
 
 

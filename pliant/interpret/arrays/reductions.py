@@ -322,4 +322,11 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     x, y = to(a.tensor, dt), to(w.tensor, dt)
     if not all([bool(p == q) for p, q in zip(a.sizes, w.sizes, strict=True)]):
         raise Unsure("weights of another shape")
-    return finish(t(torch.div, t(torch.sum, t(torch.mul, x, y), axes), t(torch.sum, y, axes)), dt)
+    total = t(torch.sum, y, axes)
+    holds(t(torch.ne, total, 0))
+    return finish(t(torch.div, t(torch.sum, t(torch.mul, x, y), axes), total), dt)
+
+
+def holds(condition: Any) -> None:
+    """What NumPy refuses where it is false somewhere: the graph raises there, and CPython tells what NumPy says."""
+    t(torch._assert_async, t(torch.all, condition))

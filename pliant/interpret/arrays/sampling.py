@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pliant.graph.originals import math, operator, torch
 from pliant.graph.originals import numpy as np
-from pliant.graph.originals import operator, torch
 from pliant.interpret.arrays import reductions
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, Unsure
 from pliant.interpret.arrays.making import size
@@ -183,6 +183,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     if order != "C" or (isinstance(rule, np.dtype) and rule.kind not in "iu") or rule is float or not sizes:
         raise Unsure("keywords")
     left, out = tensor_in(o, INT64), []
+    reductions.holds(t(torch.logical_and, t(torch.ge, left, 0), t(torch.lt, left, math.prod(sizes))))
     for n in reversed(sizes):
         out.append(t(torch.remainder, left, n))
         left = t(torch.div, left, n, rounding_mode="floor")

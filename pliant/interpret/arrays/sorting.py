@@ -15,7 +15,7 @@ from pliant.interpret.arrays import reductions
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, Unsure
 from pliant.interpret.arrays.numpy_operators import operator_of_numpy, positions
 from pliant.interpret.arrays.operands import fresh, number_in, operand, scalar_operand, tensor_in, to
-from pliant.interpret.arrays.reductions import averaged, axes_of, float_of, kept, none, one_axis, ordered, plain, question, source_of
+from pliant.interpret.arrays.reductions import averaged, axes_of, float_of, holds, kept, none, one_axis, ordered, plain, question, source_of
 from pliant.interpret.arrays.reductions import finish as finished
 from pliant.interpret.arrays.stand_ins import TracedArray, array, scalar, whole_array
 from pliant.interpret.arrays.table import function
@@ -91,6 +91,8 @@ def lexsort(keys: Any, axis: Any = -1) -> Any:
     made = [source_of(k) for k in (unpack(keys) if type(keys) in (tuple, list) else list(vm.iter(keys)))]
     if not made or any([k.ndim != 1 for k in made]) or axis not in (-1, 0):
         raise Unsure("keys")
+    if any([k.tensor.shape[0] != made[0].tensor.shape[0] for k in made[1:]]):
+        raise Unsure("keys of other lengths")
     order = t(torch.sort, ordered(made[0]), dim=0, stable=True)[1]
     for k in made[1:]:
         by = t(torch.sort, t(torch.index_select, ordered(k), 0, order), dim=0, stable=True)[1]
@@ -208,6 +210,11 @@ def diff(a: Any, n: Any = 1, axis: Any = -1, prepend: Any = np._NoValue, append:
     return whole_array(fresh(x, a.found)) if n else a
 
 
+def is_zero(n: Any) -> bool:
+    """Whether a size is 0, which is guarded; one that data choose is not asked."""
+    return bool(n == 0) if type(n) is int or n.node.expr.backed else False
+
+
 def quantiles(a: Any, q: Any, axis: Any, out: Any, overwrite: Any, method: str, keepdims: Any, scale: float, omit: bool = False) -> Any:
     """Between the two nearest elements in order, with NumPy's own interpolation."""
     none(out)
@@ -230,7 +237,14 @@ def quantiles(a: Any, q: Any, axis: Any, out: Any, overwrite: Any, method: str, 
     d = 0 if len(axes) == a.ndim else axes[0]
     x = t(torch.movedim, t(torch.sort, x, dim=d, stable=True)[0], d, 0)
     n = x.sizes[0]
+    if is_zero(n):
+        raise Unsure("quantiles of nothing")
     share = t(torch.div, tensor_in(o, FLOAT64), scale) if scale != 1 else tensor_in(o, FLOAT64)
+    if type(o) in (int, float, bool):
+        if not 0 <= o <= scale:
+            raise Unsure("what is no share")
+    else:
+        holds(t(torch.logical_and, t(torch.ge, share, 0), t(torch.le, share, 1)))
     at = t(torch.mul, share, n - 1)
     low = t(torch.floor, at)
     gamma = t(torch.sub, at, low)
@@ -283,6 +297,8 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     d = 0 if whole else axes[0]
     x = t(torch.sort, x, dim=d, stable=True)[0]
     n = x.sizes[d]
+    if is_zero(n):
+        raise Unsure("the middle of nothing")
     inner, dt = float_of(whole_array(x), None)
     lo, hi = t(torch.select, inner, d, (n - 1) // 2), t(torch.select, inner, d, n // 2)
     r = t(torch.div, t(torch.add, lo, hi), 2.0)

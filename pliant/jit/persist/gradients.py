@@ -54,16 +54,16 @@ def encode_recipe(recipe: Recipe, table: Writer) -> bytes:
         args = [encode_argument(v, table) for v in s.args]
         kwargs = {k: encode_argument(v, table) for k, v in s.kwargs.items()}
         steps.append((table.refer(s.target), args, kwargs, s.outs, s.single, s.binds, s.grad))
-    return marshal.dumps((slots, recipe.taken, steps, recipe.heads, recipe.wanted))
+    return marshal.dumps((slots, recipe.taken, steps, recipe.heads, recipe.wanted, recipe.results))
 
 
 def decode_recipe(data: bytes, objects: Any) -> Recipe:
-    slots, taken, steps, heads, wanted = marshal.loads(data)
+    slots, taken, steps, *rest = marshal.loads(data)
     made = []
-    for target, args, kwargs, *rest in steps:
+    for target, args, kwargs, *told in steps:
         named = {k: decode_argument(v, objects) for k, v in kwargs.items()}
-        made.append(Step(objects[target], [decode_argument(v, objects) for v in args], named, *rest))
-    return Recipe(tuple([s if isinstance(s, str) else Slot(*s) for s in slots]), taken, tuple(made), heads, wanted)
+        made.append(Step(objects[target], [decode_argument(v, objects) for v in args], named, *told))
+    return Recipe(tuple([s if isinstance(s, str) else Slot(*s) for s in slots]), taken, tuple(made), *rest)
 
 
 class Later:

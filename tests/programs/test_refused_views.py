@@ -1,0 +1,164 @@
+"""Views that autograd refuses: of what several views were made at once, or without gradients, or of a class, and was written since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import pliant
+
+HEARD: list[int] = []
+
+
+class Sub(torch.Tensor):
+    """A tensor of a class."""
+
+
+def dead(x: Any, y: Any, k: Any) -> Any:
+    y * 2
+    return x.shape[0]
+
+
+def without(x: Any, y: Any, k: Any) -> Any:
+    with torch.no_grad():
+        return y * 2
+
+
+def detached_first(x: Any, y: Any, k: Any) -> Any:
+    return y.detach() * 2
+
+
+def asked_about(x: Any, y: Any, k: Any) -> Any:
+    return y > 0
+
+
+def part(x: Any, y: Any, k: Any) -> Any:
+    y[0]
+    return 3
+
+
+def live(x: Any, y: Any, k: Any) -> Any:
+    return y * 2 + x
+
+
+def detached_last(x: Any, y: Any, k: Any) -> Any:
+    return (y * 2).detach()
+
+
+def behind_a_write(x: Any, y: Any, k: Any) -> Any:
+    with torch.no_grad():
+        k.mul_(2)
+    return (y * 2).detach()
+
+
+def unread_behind_a_write(x: Any, y: Any, k: Any) -> Any:
+    k.add_(1)
+    y.sum()
+    return k
+
+
+def in_front_of_a_write(x: Any, y: Any, k: Any) -> Any:
+    z = y * 2
+    k.mul_(2)
+    return z.detach()
+
+
+def past_autograd(x: Any, y: Any, k: Any) -> Any:
+    k.data.mul_(2)
+    return (y * 2).detach()
+
+
+def caught(x: Any, y: Any, k: Any) -> Any:
+    try:
+        z = y * 3
+    except RuntimeError:
+        return "caught"
+    return z.detach()
+
+
+def behind_an_effect(x: Any, y: Any, k: Any) -> Any:
+    HEARD.append(1)
+    return y.view(-1).shape
+
+
+def behind_a_break(x: Any, y: Any, k: Any) -> Any:
+    k.mul_(3)
+    print(end="")
+    y + 1
+    return k
+
+
+def on_data(x: Any, y: Any, k: Any) -> Any:
+    a = x.detach() * 2
+    if k.sum() > 3:
+        y * 2
+    return a
+
+
+def many(x: Any, y: Any, k: Any, *others: Any) -> Any:
+    return sum([(o * 2).detach() for o in others]) + (y * 2).detach()
+
+
+PROGRAMS = [
+    dead, without, detached_first, asked_about, part, live, detached_last, behind_a_write, unread_behind_a_write, in_front_of_a_write,
+    past_autograd, caught, behind_an_effect, behind_a_break, on_data,
+]  # fmt: skip
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "unbind": lambda base: base.unbind(0),
+    "chunk": lambda base: base.chunk(2),
+    "indexed": lambda base: (base[0], base[1]),
+    "of a class": lambda base: base.as_subclass(Sub).unbind(0),
+}
+WRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "none": lambda base, k: None,
+    "base": lambda base, k: base.mul_(2),
+    "another view": lambda base, k: k.mul_(2),
+}
+
+
+def made(how: str, write: str, rows: int) -> tuple[Any, Any, Any]:
+    base = torch.arange(2.0 * rows).reshape(2, rows).requires_grad_() * 1
+    k = base.detach()
+    if how == "without gradients":
+        with torch.no_grad():
+            x, y = base[0], base[1]
+    else:
+        x, y = VIEWS[how](base)
+    WRITES[write](base, k)
+    return x, y, k
+
+
+def told(fn: Callable, args: tuple) -> list:
+    """What becomes of a call: the result or the error, and the arguments."""
+    HEARD.clear()
+    try:
+        r = fn(*args)
+        out = [type(r).__name__, r.tolist() if isinstance(r, torch.Tensor) else r, getattr(r, "requires_grad", None)]
+    except RuntimeError as e:
+        out = [str(e)]
+    for t in args:
+        out += [t.detach().tolist(), t._version]
+        try:
+            out.append(t.grad_fn is None)
+        except RuntimeError as e:
+            out.append(str(e))
+    return [*out, len(HEARD)]
+
+
+@pytest.mark.parametrize("how", [*VIEWS, "without gradients"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_refused_where_an_operation_records_them(program: Callable, how: str) -> None:
+    compiled = pliant.compile(program)
+    for i, write in enumerate(("none", "base", "another view", "none", "base", "another view")):
+        rows = 3 + i % 3
+        assert told(compiled, made(how, write, rows)) == told(program, made(how, write, rows)), (write, i)
+
+
+def test_refused_among_many() -> None:
+    compiled = pliant.compile(many)
+    for write in ("none", "base", "none", "another view"):
+        given = [tuple([*made("unbind", write, 3), *[torch.ones(3).requires_grad_() * 1 for _ in range(12)]]) for _ in range(2)]
+        assert told(compiled, given[0]) == told(many, given[1]), write

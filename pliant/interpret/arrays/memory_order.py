@@ -22,7 +22,7 @@ JOINS = {"concatenate": None, "concat": None, "hstack": None, "vstack": None, "c
 """Laid out as all of what they join; and where the axis is that they add, if there is one."""
 REDUCTIONS = set("sum prod mean max amax min amin any all ptp nansum count_nonzero".split())
 """Laid out as what is left of what they are given."""
-ROWS = set("take ascontiguousarray outer argsort argpartition".split())
+ROWS = set("take ascontiguousarray outer argsort argpartition dot inner tensordot cov corrcoef".split())
 """Row-major, whatever they are given."""
 AS_IT_IS = set(
     "where astype copy __copy__ __deepcopy__ clip diff flip fliplr flipud sort argmax argmin tile array asarray expand_dims"
@@ -30,7 +30,8 @@ AS_IT_IS = set(
     " real imag nan_to_num isclose fill __array__".split()
 )
 """What PyTorch makes of these lies as NumPy's, or comes of ufuncs."""
-IN_PLANES = {"round", "around", "matmul", "__matmul__", "__rmatmul__"}
+PRODUCTS = {"matmul", "__matmul__", "__rmatmul__"}
+IN_PLANES = {"round", "around", *PRODUCTS}
 """So it does of two dims alone."""
 LAID_OUT = ALIKE | set(JOINS) | REDUCTIONS | ROWS
 
@@ -57,7 +58,7 @@ def settled(name: str, r: Any, args: tuple, kw: dict) -> Any:
         made = in_order(r.tensor, [joined(x, r.ndim, JOINS[short], args, kw) for x in given], True)
     elif short in REDUCTIONS:
         made = in_order(r.tensor, [reduced(given[0], r.ndim, args, kw)])
-    elif short in ROWS:
+    elif short in ROWS or short in PRODUCTS and r.ndim == 3:  # one axis of matrices, in rows
         made = row_major(r.tensor)
     elif short in AS_IT_IS or short in IN_PLANES and r.ndim == 2 or short not in IN_PLANES and of_ufunc(name, short):
         return r

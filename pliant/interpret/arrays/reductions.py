@@ -16,7 +16,6 @@ from pliant.interpret.arrays.table import function
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.gate import index
 from pliant.interpret.slots import unpack
-from pliant.interpret.state import vm
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -28,6 +27,11 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     if len(set(out)) != len(out):
         raise Unsure("an axis twice")
     return out
+
+
+def is_zero(n: Any) -> bool:
+    """Whether a size is 0, which is guarded; one that data choose is not asked."""
+    return bool(n == 0) if type(n) is int or n.node.expr.backed else False
 
 
 def one_axis(x: Any, ndim: int) -> int:
@@ -309,7 +313,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     if weights is None:
         a = source_of(a)
         axes = axes_of(axis, a.ndim)
-        if any([vm.truth(n == 0) for d, n in enumerate(a.sizes) if d not in axes]):
+        if any([is_zero(n) for d, n in enumerate(a.sizes) if d not in axes]):
             raise Unsure("an average without elements")
         return mean(a, axis, None, None, keepdims)
     a, w = source_of(a), source_of(weights)

@@ -15,7 +15,20 @@ from pliant.interpret.arrays import reductions
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, Unsure
 from pliant.interpret.arrays.numpy_operators import operator_of_numpy, positions
 from pliant.interpret.arrays.operands import fresh, number_in, operand, scalar_operand, tensor_in, to
-from pliant.interpret.arrays.reductions import averaged, axes_of, float_of, holds, kept, none, one_axis, ordered, plain, question, source_of
+from pliant.interpret.arrays.reductions import (
+    averaged,
+    axes_of,
+    float_of,
+    holds,
+    is_zero,
+    kept,
+    none,
+    one_axis,
+    ordered,
+    plain,
+    question,
+    source_of,
+)
 from pliant.interpret.arrays.reductions import finish as finished
 from pliant.interpret.arrays.stand_ins import TracedArray, array, scalar, whole_array
 from pliant.interpret.arrays.table import function
@@ -208,11 +221,6 @@ def diff(a: Any, n: Any = 1, axis: Any = -1, prepend: Any = np._NoValue, append:
         hi, lo = [t(operator.getitem, x, (*[slice(None)] * d, s)) for s in (slice(1, None), slice(None, -1))]
         x = t(torch.ne, hi, lo) if a.dtype == BOOL else t(torch.sub, hi, lo)
     return whole_array(fresh(x, a.found)) if n else a
-
-
-def is_zero(n: Any) -> bool:
-    """Whether a size is 0, which is guarded; one that data choose is not asked."""
-    return bool(n == 0) if type(n) is int or n.node.expr.backed else False
 
 
 def quantiles(a: Any, q: Any, axis: Any, out: Any, overwrite: Any, method: str, keepdims: Any, scale: float, omit: bool = False) -> Any:

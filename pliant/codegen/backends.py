@@ -31,6 +31,7 @@ from pliant.graph.data_errors import of_others
 from pliant.graph.operands import views_without
 from pliant.graph.originals import ORIGINAL, is_grad_enabled, new_parameter
 from pliant.graph.python_random import BELOW, NUMBERS, SEED
+from pliant.graph.recurrent_gradients import ONEDNN
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.seeding import GET_STATE, MANUAL_SEED, OF_STATES, SET_STATE
 from pliant.graph.traced import (
@@ -163,9 +164,9 @@ def refused(trace: Any, outputs: list[Any], given: dict[Any, int], name: str) ->
         return Reconsider(name, "a parameter or buffer that is made here, by somebody else's compiler", LEAF)
     if not is_grad_enabled():
         return None
-    if any([op.target is lstm.LAYER and op.outs[0].requires_grad and not op.args[0].requires_grad for op in trace.ops]):
+    if odd := [op.target for op in trace.ops if op.target in LSTMS and op.outs[0].requires_grad and not op.args[0].requires_grad]:
         # AOTAutograd saves None for the gradient of its input, and raises
-        return Reconsider(name, "an LSTM of what has no gradients, by somebody else's compiler", NOT_TAKEN + lstm.LAYER._schema.name)
+        return Reconsider(name, "an LSTM of what has no gradients, by somebody else's compiler", NOT_TAKEN + odd[0]._schema.name)
     ours = {trace.leaves.get(t.vid, t).vid for t in trace.inputs}
     for t in liveness.tensors_of(outputs):
         if key_of(t) in given or not t.requires_grad or t.constant is not None:
@@ -191,6 +192,8 @@ def loops(op: Any) -> bool:
     return op.target in FLOWS and (op.flow.loops or op.flow.entry is not None or any(map(loops, op.flow.ops())))
 
 
+LSTMS = (lstm.LAYER, ONEDNN)
+"""Layers by kernels of ours and by PyTorch's library: the processor decides between them."""
 MAKES_LEAVES = (ORIGINAL.requires_grad_, new_parameter)
 """Calls that give a tensor another place in autograd. What others compile may have them inside, if they take them."""
 

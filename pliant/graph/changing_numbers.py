@@ -26,6 +26,7 @@ from pliant.graph.originals import (
     spelled_otherwise,
     torch,
 )
+from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
 
@@ -59,7 +60,10 @@ TINY = 1e-30
 
 def apart_from_nothing(v: Any) -> None:
     """What divides by this number, or takes its logarithm, has derivatives other than NaN."""
-    if not (number(v) >= TINY or v <= -TINY):
+    v = number(v)
+    if type(v) in SYMS and not v.node.expr.backed:
+        return  # only the run knows it
+    if not (v >= TINY or v <= -TINY):
         raise Unspelled
 
 

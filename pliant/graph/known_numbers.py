@@ -93,7 +93,8 @@ def computed(trace: Any, x: TracedTensor, until: int) -> Any:
         if any(map(operator.is_, op.outs, repeat(x))) or writes(op, x):
             return None
     op = trace.ops[at]
-    found = NUMBERS[op.target](Reader(trace, at), *op.args, **op.kwargs)
+    rule = NUMBERS.get(op.target)
+    found = rule(Reader(trace, at), *op.args, **op.kwargs) if rule is not None else None
     kind = bool if x.dtype is torch.bool else int
     return found if type(found) is kind or type(found) is Expr and found.kind is kind else None
 

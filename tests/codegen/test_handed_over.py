@@ -6,6 +6,7 @@ AOTAutograd and Inductor take seconds a program, so only a share of the programs
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 import torch
@@ -28,7 +29,12 @@ MORE_INDUCTOR = dict.fromkeys("nested_slices training mask float_returned checke
 def run(name, backend, most=None):
     fn, arg_sets = CASES[name]
     grad = any(isinstance(a, torch.Tensor) and a.requires_grad for args in arg_sets for a in args)
-    check(fn, *arg_sets[:most], grad=grad, lines=False, options={"backend": backend})
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 2000))  # Inductor does where it compiles for the first time, or finds nothing in its cache
+    try:
+        check(fn, *arg_sets[:most], grad=grad, lines=False, options={"backend": backend})
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 @pytest.mark.parametrize("name", CASES)

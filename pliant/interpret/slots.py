@@ -544,6 +544,8 @@ def c_slot(m: Any, x: Any, y: Any) -> Any:
         raise Break("PL0007", f"{m.__name__} of a {type(x).__module__}.{type(x).__qualname__}", clean=True)
     if of_sequence(m) and m.__name__ in REPEATS and lookup(type(y), "__index__") is UNSET and type(y) not in ROWS:
         raise TypeError(f"can't multiply sequence by non-int of type {type(y).__name__!r}")
+    if not hasattr(type(m), "__get__"):  # a partial, None or any object that a class has in its place: nothing is bound
+        return vm.call(m, (y,), {})
     return native(m.__get__(x, type(x)), (y,), {})
 
 

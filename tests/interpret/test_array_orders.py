@@ -149,3 +149,13 @@ def test_what_numpy_refuses_and_what_it_answers(name):
             assert mine == theirs
         else:
             assert mine.dtype == theirs.dtype and mine.shape == theirs.shape and np.array_equal(mine, theirs, equal_nan=True)
+
+
+def test_the_order_of_bytes_is_no_other_arrays():
+    def fn(a):
+        return a.sum(), a.dtype.str, a.dtype.byteorder
+
+    compiled = pliant.compile(fn)
+    for dtype in (">f4", "<f4", ">f4", "<f4"):
+        a = np.array([3.5, 1.25], dtype)
+        assert compiled(a) == fn(a)

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import functools
 import os
-from types import CodeType, TracebackType
+from types import CodeType
 
 from pliant.bytecode import instructions, kind_at
 from pliant.bytecode import kinds as K
-from pliant.interpret import interrupts
+from pliant.interpret.tracebacks import PLIANT, place
 
-PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 ROOMS = ("bytecode", "graph", "guards", "interpret", "symbolic")
 """Where code runs while a program is interpreted."""
 NAMES = frozenset((
@@ -39,12 +38,12 @@ ANYWHERE = (RecursionError, MemoryError)
 
 
 def slipped(e: BaseException) -> bool:
-    """Whether this exception is a mistake of pliant's own."""
+    """Whether this exception, which is nobody's from outside (`tracebacks.from_outside`), is a mistake of pliant's own."""
     where = place(e)
     if where is None or isinstance(e, ANYWHERE):
         return False
     code, file = where.tb_frame.f_code, room(where.tb_frame.f_code.co_filename)
-    if not file or interrupts.is_one(e):
+    if not file:
         return False
     kind = kind_at(code, where.tb_lasti)
     if kind is K.RAISE or kind is K.RERAISE:
@@ -65,18 +64,10 @@ def told(e: BaseException) -> str:
     return f"{type(e).__name__} in {room(where.tb_frame.f_code.co_filename)}:{where.tb_lineno}, which is no part of the program: {e}"
 
 
-def place(e: BaseException) -> TracebackType | None:
-    """Where it was raised: the innermost entry of its traceback."""
-    tb = e.__traceback__
-    while tb is not None and tb.tb_next is not None:
-        tb = tb.tb_next
-    return tb
-
-
 @functools.lru_cache(maxsize=1024)
 def room(file: str) -> str:
     """The file's path in the package if it lies in one of these rooms, else ''."""
-    path = file[len(PACKAGE) :].replace(os.sep, "/") if file.startswith(PACKAGE) else ""
+    path = file[len(PLIANT) :].replace(os.sep, "/") if file.startswith(PLIANT) else ""
     return path if path.split("/", 1)[0] in ROOMS else ""
 
 

@@ -165,10 +165,16 @@ def arrived(e: BaseException) -> None:
 
 def made_here(e: BaseException) -> bool:
     """Whether code of pliant, or C code that it called, has raised `e`."""
+    tb = place(e)
+    return tb is None or tb.tb_frame.f_code.co_filename.startswith(PLIANT)
+
+
+def place(e: BaseException) -> TracebackType | None:
+    """Where `e` was raised: the innermost entry of its traceback."""
     tb = e.__traceback__
     while tb is not None and tb.tb_next is not None:
         tb = tb.tb_next
-    return tb is None or tb.tb_frame.f_code.co_filename.startswith(PLIANT)
+    return tb
 
 
 def passes(e: BaseException, f: Frame) -> None:

@@ -34,6 +34,7 @@ FUNCTIONS = {
     "vstack of rows": lambda a, axis: np.vstack(a[0]),
     "zeros_like": lambda a, axis: np.zeros_like(a),
     "zeros_like in rows": lambda a, axis: np.zeros_like(a, order="C"),
+    "ones_like in rows, by place": lambda a, axis: np.ones_like(a, None, "C"),
     "full_like": lambda a, axis: np.full_like(a, 3),
     "copy": lambda a, axis: np.copy(a),
     "copy in rows": lambda a, axis: np.copy(a, order="C"),

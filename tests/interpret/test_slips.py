@@ -11,7 +11,7 @@ import torch
 
 import pliant
 from pliant.errors import InternalError
-from pliant.interpret import slips
+from pliant.interpret import tracebacks
 from pliant.interpret.lookasides import LOOKASIDES
 
 SLIPS = {
@@ -45,7 +45,7 @@ def planted(body: str):
     """A function that looks as if it were one of the interpreter's."""
     source = "def handler(args, kw):\n" + textwrap.indent(body, "    ")
     scope: dict = {}
-    exec(compile(source, slips.PACKAGE + "interpret/planted.py", "exec"), scope)
+    exec(compile(source, tracebacks.PLIANT + "interpret/planted.py", "exec"), scope)
     return scope["handler"]
 
 

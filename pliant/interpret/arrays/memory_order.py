@@ -25,14 +25,16 @@ REDUCTIONS = set("sum prod mean max amax min amin any all ptp nansum count_nonze
 ROWS = set("take ascontiguousarray outer argsort argpartition dot inner tensordot cov corrcoef".split())
 """Row-major, whatever they are given."""
 AS_IT_IS = set(
-    "where astype copy __copy__ __deepcopy__ clip diff flip fliplr flipud sort argmax argmin tile array asarray expand_dims"
-    " take_along_axis reshape ravel flatten swapaxes transpose squeeze broadcast_to repeat diagonal view rot90 moveaxis __getitem__ T mT"
-    " real imag nan_to_num isclose fill __array__".split()
+    "where astype copy clip diff flip fliplr flipud sort argmax argmin tile array asarray expand_dims"
+    " take_along_axis reshape ravel flatten swapaxes transpose squeeze broadcast_to repeat diagonal view rot90 moveaxis T mT"
+    " real imag nan_to_num isclose fill".split()
 )
 """What PyTorch makes of these lies as NumPy's, or comes of ufuncs."""
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__"}
 IN_PLANES = {"round", "around", *PRODUCTS}
 """So it does of two dims alone."""
+ASKED = {"zeros_like": ("order", 2, "C"), "ones_like": ("order", 2, "C"), "roll": ("axis", 2, None)}
+"""The argument (name, place, value) that makes these row-major, too."""
 LAID_OUT = ALIKE | set(JOINS) | REDUCTIONS | ROWS
 
 
@@ -46,12 +48,12 @@ def settled(name: str, r: Any, args: tuple, kw: dict) -> Any:
     straight = all([x.ndim < 2 or x.tensor.dense for x in given])
     if straight and (r.tensor.dense or short not in LAID_OUT) or any([x.tensor.storage_id == r.tensor.storage_id for x in given]):
         return r
-    if straight or short == "roll" and argument("axis", 2, args, kw) is None or argument("order", 9, args, kw) == "C":
-        made = row_major(r.tensor)
+    if straight or short in ASKED and argument(*ASKED[short][:2], args, kw) == ASKED[short][2]:
+        made = in_rows(r.tensor)
     elif short in JOINS and type(args[0]) is TracedArray:
         if args[0].ndim > 2:
             raise Unsure("the order of memory of the rows of an array, joined")
-        made = row_major(r.tensor)
+        made = in_rows(r.tensor)
     elif short in ALIKE and given[0].ndim == r.ndim:
         made = in_order(r.tensor, [given[0].tensor])
     elif short in JOINS:
@@ -59,7 +61,7 @@ def settled(name: str, r: Any, args: tuple, kw: dict) -> Any:
     elif short in REDUCTIONS:
         made = in_order(r.tensor, [reduced(given[0], r.ndim, args, kw)])
     elif short in ROWS or short in PRODUCTS and r.ndim == 3:  # one axis of matrices, in rows
-        made = row_major(r.tensor)
+        made = in_rows(r.tensor)
     elif short in AS_IT_IS or short in IN_PLANES and r.ndim == 2 or short not in IN_PLANES and of_ufunc(name, short):
         return r
     else:
@@ -68,12 +70,13 @@ def settled(name: str, r: Any, args: tuple, kw: dict) -> Any:
 
 
 def of_ufunc(name: str, short: str) -> bool:
-    """Whether a result is a ufunc's, or an operator's, which comes to the same."""
+    """Whether a result is a ufunc's, or an operator's, which comes to the same, as other special methods' are."""
     return isinstance(getattr(np, short, None), np.ufunc) or short.startswith("__") or not name.startswith(("numpy.", "ndarray."))
 
 
-def row_major(x: Any) -> Any:
-    return graph_call(torch.clone, (x,), {"memory_format": torch.contiguous_format})
+def in_rows(x: Any) -> Any:
+    """`x`, row-major: a copy, if it is not."""
+    return x if x.dense else graph_call(torch.clone, (x,), {"memory_format": torch.contiguous_format})
 
 
 def argument(name: str, place: int, args: tuple, kw: dict, default: Any = None) -> Any:
@@ -115,7 +118,7 @@ def in_order(r: Any, given: list[Any], joined: bool = False) -> Any:
     order = axes_by_stride(r, operands, joined)
     if order == axes_by_stride(r, [r], joined):
         return r
-    x = row_major(graph_call(torch.permute, (r, order), {}))
+    x = in_rows(graph_call(torch.permute, (r, order), {}))
     return graph_call(torch.permute, (x, [order.index(d) for d in range(len(order))]), {})
 
 

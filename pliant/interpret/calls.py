@@ -123,7 +123,7 @@ def run_frame(fn: Any, loc: list) -> Any:
 ASK_EQUALITY = frozenset({"count", "index", "remove", "split", "subgroup"})  # the last two are those of groups of exceptions
 def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Run a C function on real objects; Python frames that it starts come back to the interpreter."""
-    args = tuple([to_c(fn, a) for a in args])
+    args = tuple([to_c(fn, a, i) for i, a in enumerate(args)])
     if kwargs:
         kwargs = {k: to_c(fn, a) for k, a in kwargs.items()}
         if "key" in kwargs and type(fn) is BuiltinType:
@@ -131,7 +131,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     if type(getattr(fn, "__self__", None)) is set and fn.__name__ == "pop":
         ordered(fn.__self__)
     if (type(fn) is BuiltinType or type(fn) is types.MethodWrapperType) and fn.__name__ in OF_ITEMS:
-        shadows.read_deep(vm.world, fn.__self__)
+        shadows.read_deep(vm.world, fn.__self__, functools.partial(gate.within, fn))
     if type(fn) is BuiltinType and fn.__name__ in ASK_EQUALITY and isinstance(fn.__self__, (list, tuple, BaseExceptionGroup)):
         vm.note_equality(fn.__self__, *args)
     caller = vm.frame

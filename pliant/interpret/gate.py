@@ -17,8 +17,10 @@ Python methods that C code calls on what it is given come back to the interprete
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
+import itertools
 import sys
 import types
 from collections.abc import Callable
@@ -27,17 +29,17 @@ from typing import Any
 import torch
 
 from pliant import native as engine
-from pliant.graph.originals import math, operator
+from pliant.graph.originals import gc, math, operator
 from pliant.graph.seeding import OWN
 from pliant.graph.symnode import concrete
-from pliant.guards.views import walked
+from pliant.guards.views import behind_view, walked
 from pliant.interpret import shadows
 from pliant.interpret.attributes import getattr_, lookup, not_yet
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE, IMMUTABLE
 from pliant.interpret.shadows import CONTAINERS
-from pliant.interpret.state import Break, taken, vm
+from pliant.interpret.state import Break, Restart, taken, vm
 from pliant.interpret.types.row import ROWS
 
 FunctionType = types.FunctionType
@@ -52,11 +54,28 @@ ORDERLESS = frozenset(
     " len isinstance frozenset set bool append".split()
 )
 """Functions of C to which the order of a set is nothing."""
-# container methods that keep an object without looking into it
 STORES = {
-    "append", "appendleft", "insert", "add", "setdefault", "get", "pop", "__setitem__", "discard", "remove", "index", "count",
-    "__contains__",
+    "append": (0,), "appendleft": (0,), "insert": (1,), "setdefault": (0, 1), "get": (0, 1), "pop": (0, 1), "__setitem__": (0, 1),
+    **dict.fromkeys(("add", "discard", "remove", "index", "count", "__contains__"), (0,)),
 }  # fmt: skip
+"""Methods of containers and which of their arguments they keep or look up, without looking into an object that is equal to itself alone."""
+KEPT = {"append": (0,), "appendleft": (0,), "insert": (1,), "setdefault": (1,), "get": (1,), "pop": (1,), "__setitem__": (1,)}
+"""Those of them that are kept whatever they are."""
+HOLDERS = {
+    *(len, list, tuple, dict, zip, enumerate, reversed, iter, next, isinstance, issubclass, id, type, bool, slice, map, filter),
+    *(getattr, setattr, hasattr, callable, super, object.__new__, functools.partial),
+    *(collections.deque, collections.OrderedDict, collections.defaultdict),
+    *(f for f in vars(itertools).values() if isinstance(f, type) and f is not itertools.groupby),
+    *(itertools.chain.from_iterable, types.SimpleNamespace, types.MappingProxyType),
+    *(getattr(operator, n) for n in "is_ is_not not_ truth getitem setitem delitem add iadd concat iconcat mul imul length_hint".split()),
+}  # fmt: skip
+"""Functions of C that take a container, or make one, and do not look into what is in it."""
+OF_HOLDERS = frozenset(
+    "append appendleft extend extendleft insert setdefault get pop popitem popleft copy items values keys clear reverse rotate"
+    " __getitem__ __setitem__ __delitem__ __len__ __iter__ __reversed__ __add__ __iadd__ __mul__ __imul__ __rmul__ __new__ __init__"
+    " move_to_end __copy__ _asdict _replace _make cast __next__ __setattr__ __set__ __get__".split()
+)
+"""Likewise, methods."""
 
 
 OF_ITEMS = frozenset({
@@ -65,24 +84,100 @@ OF_ITEMS = frozenset({
 """Methods of containers that ask what is in them, and what is in that."""
 
 
-def to_c(fn: Any, a: Any) -> Any:
-    """What C code `fn` is given for `a`. Raises Break where it would read what nobody guarded."""
+def holds_only(fn: Any, a: Any) -> bool:
+    """Whether C code `fn` does not look into what is in container `a` that it is given."""
+    t = type(fn)
+    if t in METHODS_OF_C or t is types.BuiltinFunctionType and type(fn.__self__) not in (types.ModuleType, types.NoneType):
+        return fn.__name__ in OF_HOLDERS or fn.__name__ in MERGES and isinstance(a, dict)
+    return id(fn) in HOLDER_IDS or t in GETTERS
+
+
+MERGES = ("update", "__or__", "__ior__", "__ror__")  # a dict knows the hashes of its keys
+METHODS_OF_C = (types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+GETTERS = (operator.itemgetter, operator.attrgetter, functools.partial)
+HOLDER_IDS = {*map(id, HOLDERS)}
+
+
+def to_c(fn: Any, a: Any, position: int | None = None) -> Any:
+    """What C code `fn` is given for `a`, its argument number `position` (None: a keyword). Raises Break where it would read what nobody
+    guarded."""
     t = type(a)
     row = ROWS.get(t)
     if row is not None:
         return a if row.plain else row.to_c(fn, a) if row.to_c is not None else a
     world = vm.world
     if shadows.walked_by_c(world, a):
-        shadows.read_deep(world, a)
+        walk(fn, a)
         if (t is set or t is frozenset) and name_of(fn) not in ORDERLESS:
             ordered(a)
     elif id(a) in world.outside:
-        if has_c_state(t) and name_of(fn) not in STORES and not (name_of(fn) in TEXTS and known_text(a)):  # type: ignore[arg-type]
+        if has_c_state(t) and not stored(fn, a, position) and not (name_of(fn) in TEXTS and known_text(a)):  # type: ignore[arg-type]
             raise unreadable(fn, a)
         if isinstance(getattr(fn, "__self__", None), KEYED):
             lookup(t, "__hash__"), lookup(t, "__eq__")
             world.known_by_identity(a)
+    elif t in VIEWS:
+        walk(fn, behind_view(a))
+    elif t in ITERATORS and not holds_only(fn, a):
+        for held in gc.get_referents(a):
+            to_c(fn, held)
     return a
+
+
+def item_for_c(fn: Any, item: Any) -> Any:
+    """What a generator gives C code `fn` that drives it."""
+    try:
+        return to_c(fn, item)
+    except (Break, Restart) as e:
+        through_c(e)
+        raise
+
+
+MADE_BY = (list, tuple, set, dict, collections.deque, collections.OrderedDict)
+ITERATORS = {
+    *(f for f in vars(itertools).values() if isinstance(f, type) and f is not itertools.count), enumerate, zip, map, filter, reversed,
+    *(type(iter(t())) for t in MADE_BY), *(type(iter(v())) for v in ({}.values, {}.items)),
+    *(type(reversed(t())) for t in MADE_BY if hasattr(t, "__reversed__")), *(type(reversed(v())) for v in ({}.values, {}.items)),
+}  # fmt: skip
+"""Iterators of C, which hold what they walk."""
+
+VIEWS = {type(getattr(t(), name)()) for t in (dict, collections.OrderedDict) for name in ("keys", "values", "items")}
+
+
+def walk(fn: Any, a: Any) -> None:
+    """C code `fn` is given container `a`: what is in it is read, and so is what is in that."""
+    shadows.read_deep(vm.world, a, None if holds_only(fn, a) else functools.partial(within, fn))
+
+
+def within(fn: Any, a: Any) -> None:
+    """Raises Break where `fn` would look into what is in a container and that is nothing it may read."""
+    t = type(a)
+    if t in ITERATORS or t in VIEWS or t in UNLIKE:
+        to_c(fn, a)
+    elif t not in ROWS and id(a) in vm.world.outside and has_c_state(t) and not (name_of(fn) in ORDERLESS and equal_to_itself(t)):  # type: ignore[arg-type]
+        raise unreadable(fn, a)
+
+
+UNLIKE: set[type] = set()
+"""Stand-ins that are nothing like what they stand for."""
+
+
+def stored(fn: Any, a: Any, position: int | None) -> bool:
+    """Whether a method of a container only keeps `a`, or looks it up."""
+    name = name_of(fn)
+    if position in KEPT.get(name, ()):
+        return True
+    if position not in STORES.get(name, ()) or not equal_to_itself(type(a)):
+        return False
+    return lookup(type(a), "__index__") is UNSET or not isinstance(getattr(fn, "__self__", None), POSITIONAL)
+
+
+POSITIONAL = (list, collections.deque)
+
+
+def equal_to_itself(t: type) -> bool:
+    """Whether an instance is equal to no other object: nothing is read to compare it."""
+    return lookup(t, "__eq__") is object.__eq__ and lookup(t, "__hash__") is object.__hash__
 
 
 TEXTS = {"str", "repr", "ascii", "format"}

@@ -6,6 +6,7 @@ C code (`sum(gen)`, `list(gen)`, `zip(gen, …)`) may drive one, so it is a real
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pliant.bytecode import kinds as K
@@ -30,7 +31,7 @@ class Left(NamedTuple):
 class Generator:
     """What calling an interpreted generator function returns; the program sees `types.GeneratorType`."""
 
-    __slots__ = ("done", "exc", "frame", "left", "names", "running", "started", "world", "__weakref__")
+    __slots__ = ("done", "exc", "frame", "left", "names", "reader", "running", "started", "world", "__weakref__")
 
     def __init__(self, frame: Frame, left: Left | None = None) -> None:
         self.frame = frame
@@ -45,6 +46,7 @@ class Generator:
         self.done = False
         self.running = False
         self.exc: BaseException | None = None
+        self.reader: Callable | None = None  # what hands an item on to the C code that drives it and looks into what it gets
         self.world = vm.world
 
     def __del__(self) -> None:
@@ -65,7 +67,8 @@ class Generator:
         return self
 
     def __next__(self) -> Any:
-        return self.send(None)
+        item = self.send(None)
+        return item if self.reader is None else self.reader(item)
 
     def send(self, value: Any) -> Any:
         if self.running:
@@ -304,4 +307,4 @@ def called_generator(name: str, args: tuple, kw: dict) -> Any:
     """A method of the stand-in is called; a wrong call raises what that of a real generator raises."""
     if kw or len(args) - 1 not in TAKES[name]:
         getattr((_ for _ in ()), name)(*args[1:], **kw)
-    return getattr(Generator, name)(*args)
+    return args[0].send(None) if name == "__next__" else getattr(Generator, name)(*args)

@@ -15,7 +15,17 @@ from pliant.bytecode.version import LOCALS_ARE_SNAPSHOTS
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled, math, operator, torch
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import globalstate, in_python, late_lists, process_state, shadows, tensor_subclasses, tracebacks, walks, weak
+from pliant.interpret import (
+    globalstate,
+    in_python,
+    late_lists,
+    mappings,
+    process_state,
+    tensor_subclasses,
+    tracebacks,
+    walks,
+    weak,
+)
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_, type_name
 from pliant.interpret.binding import STANDS_FOR_C
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
@@ -552,12 +562,8 @@ def l_dict(args: tuple, kw: dict) -> dict:
     out: dict = {}
     if args:
         v = args[0]
-        if issubclass(type(v), dict) and type(lookup(type(v), "keys")) is not FunctionType:
-            shadows.read_all(vm.world, v)
-            out.update(v)
-        elif hasattr(type(v), "keys"):
-            for k in unpack(call(getattr_(v, "keys"), (), {})):
-                setitem(out, k, getitem(v, k))
+        if hasattr(type(v), "keys"):
+            out.update(mappings.entries(v))
         else:
             for n, pair in enumerate(lazily(v)):
                 setitem(out, *key_and_value(n, pair))

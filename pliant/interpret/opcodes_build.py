@@ -14,7 +14,7 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import runtime, shadows
+from pliant.interpret import mappings, runtime, shadows
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_, type_name
 from pliant.interpret.calls import call, graph_call, native
 from pliant.interpret.capture import NULL, UNSET
@@ -186,10 +186,10 @@ def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:
     if flags & 1:
         if not isinstance(kw, collections.abc.Mapping):
             raise TypeError(f"{function_text(fn)} argument after ** must be a mapping, not {class_name(kw)}")
-        shadows.read_all(vm.world, kw)
+        entries = mappings.entries(kw)
         if type(kw) is not dict:
-            f.stack[-1] = kw = dict(kw)
-        kw = dict(kw)
+            f.stack[-1] = entries
+        kw = dict(entries)
     return fn, args, kw
 
 
@@ -452,11 +452,7 @@ def merged(f: Any, n: int, unique: bool) -> None:
             if unique:
                 raise TypeError(f"{function_text(callee(s, n))} argument after ** must be a mapping, not {class_name(v)}")
             raise TypeError(f"'{class_name(v)}' object is not a mapping")
-        v = {k: getitem(v, k) for k in unpack(call(getattr_(v, "keys"), (), {}))}
-    else:
-        shadows.read_all(vm.world, v)
-        if type(v) is not dict and type(lookup(type(v), "keys")) is FunctionType:
-            v = {k: getitem(v, k) for k in unpack(call(getattr_(v, "keys"), (), {}))}
+    v = mappings.entries(v)
     if unique:
         for k in v:
             if not isinstance(k, str):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import enum
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,11 +22,13 @@ from pliant.guards.source import Source
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.state import Break, changed, vm
+from pliant.native import made_in_python
 
 if TYPE_CHECKING:
     from pliant.interpret.world import World
 
 GENERIC_GETATTR = object.__getattribute__
+HELD_DICT = types.GetSetDescriptorType  # what a class has under `__dict__` that says nothing about it
 WRITTEN = type("Written", (), {"__repr__": lambda self: "WRITTEN"})()
 C_FIELDS = {collections.defaultdict: ("default_factory",), collections.deque: ("maxlen",)}
 DICTS = (dict, collections.OrderedDict)
@@ -87,12 +90,17 @@ def attributes(world: World, h: Shadow) -> None:
         h.copy.__dict__[k] = world.locate(x, source.key(k))
 
 
+def made_plainly(t: type) -> Any:
+    """The `__new__` of C below those of Python: what makes an instance of `t` without running the program's code."""
+    return next(b.__dict__["__new__"] for b in t.__mro__ if "__new__" in b.__dict__ and not made_in_python(b))
+
+
 def shadow_subclass(world: World, v: Any, source: Source) -> Shadow:
     t = type(v)
     base = dict if isinstance(v, dict) else list
     if issubclass(t, collections.OrderedDict):
         base = collections.OrderedDict
-    copy = t.__new__(t)  # type: ignore[call-overload]
+    copy = made_plainly(t)(t)
     if issubclass(t, collections.defaultdict):
         copy.default_factory = world.locate(v.default_factory, source.attr("default_factory"))
     if base is list:
@@ -115,8 +123,15 @@ def in_order(d: collections.OrderedDict) -> bool:
     return len(listed) == dict.__len__(d) and {*map(id, listed)} == {*map(id, dict.__iter__(d))}
 
 
+def says_its_own_dict(t: type) -> bool:
+    """Whether the class answers `__dict__` itself (a property): where its attributes are then nobody tells."""
+    return next((type(b.__dict__["__dict__"]) for b in t.__mro__ if "__dict__" in b.__dict__), HELD_DICT) is not HELD_DICT
+
+
 def instance_dict(world: World, obj: Any) -> Shadow | None:
     """The shadow of an outside instance's `__dict__` (None: it has none)."""
+    if says_its_own_dict(type(obj)):
+        raise Break("PL0007", f"attributes of a {type(obj).__qualname__}, whose class has a `__dict__` of its own")
     try:
         d = GENERIC_GETATTR(obj, "__dict__")  # whatever the class's own `__getattribute__` would do
     except AttributeError:
@@ -399,6 +414,8 @@ def read_all(world: World, c: Any) -> None:
     """The program (or C code) may read anything in container `c`: locate every item."""
     h = world.by_copy.get(id(c))
     if h is None:
+        if id(c) in world.outside and isinstance(c, (dict, list, collections.deque)):  # nothing of it is guarded but its class
+            raise Break("PL0007", f"the items of a {type(c).__module__}.{type(c).__qualname__} would be read")
         return
     if world.log is not None:
         log, world.log = world.log, None
@@ -428,9 +445,11 @@ def read_all(world: World, c: Any) -> None:
                     c[i] = w
 
 
-def read_deep(world: World, c: Any, seen: set | None = None) -> None:
-    """`all`, and whatever containers are inside: C code may walk them."""
+def read_deep(world: World, c: Any, asked: Callable | None = None, seen: set | None = None) -> None:
+    """`all`, and whatever containers are inside: C code may walk them. `asked`: called with what is in them and is no container."""
     if not walked_by_c(world, c):
+        if asked is not None and seen is not None:
+            asked(c)
         return
     if seen is None:
         seen = set()
@@ -439,14 +458,23 @@ def read_deep(world: World, c: Any, seen: set | None = None) -> None:
     seen.add(id(c))
     if id(c) in world.by_copy:
         read_all(world, c)
-    for x in (c.start, c.stop, c.step) if type(c) is slice else stored(c).values() if issubclass(type(c), dict) else held_in(c):
-        read_deep(world, x, seen)
+    is_dict = issubclass(type(c), dict)
+    for x in (c.start, c.stop, c.step) if type(c) is slice else stored(c).values() if is_dict else held_in(c):
+        read_deep(world, x, asked, seen)
+    if is_dict and asked is not None:
+        for k in stored(c):
+            read_deep(world, k, asked, seen)
 
 
 def walked_by_c(world: World, c: Any) -> bool:
     """Whether C code that is given `c` may walk it: a container, and a tuple of any class, whose items nobody need have read."""
     t = type(c)
-    return t in CONTAINERS or issubclass(t, (tuple, slice)) or id(c) in world.by_copy
+    if id(c) in world.by_copy or issubclass(t, (tuple, slice)):
+        return True
+    return t in CONTAINERS and t is not set or issubclass(t, OTHERS) and id(c) not in world.outside
+
+
+OTHERS = (list, dict, set, frozenset, collections.deque)
 
 
 def stored(d: Any) -> Any:

@@ -18,7 +18,7 @@ from pliant.interpret import shadows
 from pliant.interpret.attributes import bound_special, lookup, type_name
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, ordered, position
+from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, ordered, position, to_c
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.iteration import ask_length, drain
@@ -492,6 +492,8 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
     if ta in PLAIN_OPERANDS and tb in PLAIN_OPERANDS:
         if ta is complex or tb is complex:  # it would say of a symbolic number that it is none
             return fn(specialize(a), specialize(b))
+        if ta is slice or tb is slice:
+            a, b = to_c(fn, a), to_c(fn, b)  # bounds may be any objects
         return of_plain(fn, a, b)
     row = answering(ta, tb, "compare")
     if row is not None:

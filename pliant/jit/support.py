@@ -355,7 +355,7 @@ def hop_like(key: Hop) -> Any:
     if found is None:
 
         def call(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return fn(*args, **kwargs)
+            return fn(*args, **kwargs) if kwargs else fn(*args)  # C code can tell no keywords from none given (`gmpy2.mpz`)
 
         filename, name, qualname, flags, line, module = key
         made = call.__code__.replace(

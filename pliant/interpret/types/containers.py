@@ -14,7 +14,7 @@ import torch
 from pliant.guards import views
 from pliant.guards.source import Source
 from pliant.interpret import class_writes, shadows
-from pliant.interpret.gate import ORDERLESS, name_of, ordered, unreadable
+from pliant.interpret.gate import ORDERLESS, UNLIKE, name_of, ordered, unreadable, walk
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import CONSTANT_TYPES
 from pliant.interpret.state import Break, vm
@@ -117,7 +117,7 @@ def locate_slice(world: World, v: slice, source: Source) -> slice:
 
 # -- what C code is given -----------------------------------------------------------------------------------------------
 def whole(fn: Any, o: Any) -> Any:
-    shadows.read_deep(vm.world, o)
+    walk(fn, o)
     return o
 
 
@@ -125,14 +125,16 @@ KEEPS_IT = {"append", "appendleft", "insert", "setdefault", "__setitem__"}  # wh
 
 
 def whole_set(fn: Any, o: Any) -> Any:
-    if type(o) is set and id(o) in vm.world.outside and name_of(fn) not in KEEPS_IT:
+    adopted = id(o) in vm.world.outside and (type(o) is set or not all(map(known, o)))
+    if adopted and name_of(fn) not in KEEPS_IT:
         raise unreadable(fn, o)  # one whose members no shadow holds: it is the set itself
-    shadows.read_deep(vm.world, o)
+    walk(fn, o)
     if name_of(fn) not in ORDERLESS:
         ordered(o)
     return o
 
 
+UNLIKE |= {set, frozenset}  # nothing of what one of the program's holds is known, unless all of it is constants
 SHADOWED = (collections.OrderedDict, collections.deque, collections.defaultdict, collections.Counter)
 
 for _type in (list, dict):
@@ -174,8 +176,14 @@ def item_of_proxy(o: Any, k: Any) -> Any:
     return vm.world.locate(o[k], source.key(k))
 
 
+def proxy_for_c(fn: Any, o: Any) -> Any:
+    if id(o) not in vm.world.outside:
+        walk(fn, views.proxied(o))
+    return o
+
+
 row(
     name="mappingproxy", located=(types.MappingProxyType,), stands=(types.MappingProxyType,), locate=locate_proxy, getattr=read,
-    contains=in_proxy, getitem=item_of_proxy, to_c=lambda fn, o: o,
+    contains=in_proxy, getitem=item_of_proxy, to_c=proxy_for_c,
 )  # fmt: skip
-row(name="slice", located=(slice,), stands=(slice,), locate=locate_slice, getattr=read)
+row(name="slice", located=(slice,), stands=(slice,), locate=locate_slice, getattr=read, to_c=whole)

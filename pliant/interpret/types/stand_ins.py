@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
 
-from pliant.interpret.gate import name_of
+from pliant.interpret.gate import UNLIKE, holds_only, item_for_c, name_of
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_text import LateText, added, needed
 from pliant.interpret.opaque import Opaque
@@ -19,6 +20,9 @@ KEEPS = {"append", "appendleft", "insert", "callable", "setitem", "__setitem__"}
 # -- opaque values ------------------------------------------------------------------------------------------------
 def used(o: Any, what: str) -> Break:
     return Break("PL0017", what.format(o.source.name), clean=True)
+
+
+UNLIKE |= {Opaque, LateText}
 
 
 def to_code(fn: Any, o: Any) -> Any:
@@ -90,6 +94,7 @@ def next_item(g: Any) -> Any:
 
 def driven(fn: Any, g: Any) -> Any:
     """C code may drive it: each item is interpreted."""
+    g.reader = None if holds_only(fn, g) else functools.partial(item_for_c, fn)
     return g
 
 

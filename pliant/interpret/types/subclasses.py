@@ -80,11 +80,10 @@ def container(world: World, v: Any, source: Source) -> Any:
 
 
 def shadowable_subclass(t: type) -> bool:
-    """Subclasses of dict and list made in Python, with plain construction and no slots."""
-    if t.__flags__ & HEAPTYPE == 0 or has_del(t):
+    """Subclasses of dict and list made in Python, without slots, whose memory no other C class has made."""
+    if t.__flags__ & HEAPTYPE == 0 or has_del(t) or shadows.says_its_own_dict(t):
         return False
-    new = t.__new__
-    if new not in (dict.__new__, list.__new__, collections.OrderedDict.__new__):
+    if shadows.made_plainly(t) not in (dict.__new__, list.__new__, collections.OrderedDict.__new__):
         return False
     return not any(b.__dict__.get("__slots__") for b in t.__mro__ if b.__flags__ & (1 << 9))
 

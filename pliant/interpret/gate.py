@@ -190,7 +190,8 @@ def known_text(e: Any) -> bool:
     if not issubclass(t, BaseException) or not {lookup(t, "__str__"), lookup(t, "__repr__")} <= OF_ARGS:
         return False
     given = getattr_(e, "args")
-    return readable(given) and all([x is y or type(x) is torch.SymInt and concrete(x) == y for x, y in zip(given, e.args, strict=True)])
+    pairs = zip(given, e.args, strict=True)
+    return all([concrete(x) == y if type(x) is torch.SymInt else x is y and readable(x) for x, y in pairs])
 
 
 NUMBER = ("__float__", "__index__")
@@ -427,8 +428,8 @@ def readable(a: Any, depth: int = 6) -> bool:
         shadows.read_deep(vm.world, a)
         values = [*a.keys(), *a.values()] if isinstance(a, dict) else list(a)
         return depth > 0 and all([readable(x, depth - 1) for x in values])
-    if t in ROWS:
-        return t is not Generator  # which is of another class; what may not be read of others, `to_c` refuses
+    if t in ROWS:  # a generator is of another class, and so is a symbol, for code that asks; what may not be read of others, `to_c` refuses
+        return t is not Generator and t not in SYM_TYPES
     if t is FunctionType and id(a) in vm.world.own_functions:
         return False  # what is made of it belongs to this capture, and emitted code has to make it again
     kinds = (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.ModuleType)

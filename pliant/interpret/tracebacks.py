@@ -177,11 +177,15 @@ def place(e: BaseException) -> TracebackType | None:
     return tb
 
 
+RAISED_AGAIN = {K.RERAISE, K.CLEANUP_THROW}
+"""Instructions that leave no entry in a traceback."""
+
+
 def passes(e: BaseException, f: Frame) -> None:
     """`e` was raised by the current instruction of `f`, or came out of it."""
     i = f.pc - 1
     kind = f.decoded.kinds[i]
-    if kind is not K.RERAISE and not (kind is K.RAISE and f.decoded.ins[i][1] == 0 and e is vm.exc):
+    if kind not in RAISED_AGAIN and not (kind is K.RAISE and f.decoded.ins[i][1] == 0 and e is vm.exc):
         passes_at(e, f.code, i)
 
 

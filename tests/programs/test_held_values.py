@@ -1,4 +1,4 @@
-"""Values whose state only C code sees, inside of containers that the program has just made: C code that is given the container looks into them, too.
+"""Values whose state only C code sees, inside of containers that the program has just made: C code that is given one looks into them, too.
 
 Each reader is called with one value after the other, and with the first again; none may be remembered. So are mappings whose class has a
 constructor, slots or a `__dict__` of its own."""
@@ -53,7 +53,7 @@ READERS = {
     "fsum_chain": lambda v: math.fsum(itertools.chain([v], [1])), "fsum_reversed": lambda v: math.fsum(reversed([v, 1])),
     "fsum_values": lambda v: math.fsum({"a": v}.values()), "fsum_map": lambda v: math.fsum(map(abs, [v])),
     "percent": lambda v: "%s %s" % (v, 1), "percent_dict": lambda v: "%(a)s" % {"a": v}, "percent_d": lambda v: "%d" % (v,),
-    "format_item": lambda v: "{0[0]}".format([v]), "format_list": lambda v: f"{[v]}", "format_tuple": lambda v: f"{(v, 1)!r}",
+    "format_item": lambda v: "{[0]}".format([v]), "format_list": lambda v: f"{[v]}", "format_tuple": lambda v: f"{(v, 1)!r}",
     "format_map": lambda v: "{a}".format_map({"a": v}), "repr": lambda v: repr([v]), "str": lambda v: str((v,)),
     "repr_dict": lambda v: repr({"a": v}),
     "repr_deque": lambda v: repr(collections.deque([v])), "repr_ordered": lambda v: repr(collections.OrderedDict(a=v)),

@@ -178,3 +178,22 @@ def test_a_number_that_only_a_derivative_pins():
         lambda x, g: (x.var(1, correction=g) * 2).sum(), *[(rows(k).requires_grad_(), g / 5) for k, g in enumerate(VALUES * 3)], grad=True
     )
     assert report.captures <= 9
+
+
+def test_a_number_has_no_attributes_of_those_that_stand_for_it():
+    """Libraries ask for `_sympy_`, which PyTorch's symbolic numbers have and Python's have not."""
+
+    def fn(x, n):
+        names = ("_sympy_", "__sym_float__", "__sym_max__", "absent")
+        found = [hasattr(v, name) for v in (n, n * 0.5, n > 3, x.shape[0]) for name in names]
+        try:
+            n.absent
+        except AttributeError as e:
+            found.append(str(e))
+        return x * n, found
+
+    compiled = pliant.compile(fn, background=False)
+    for n in (2, 3, 4, 5, 2):
+        x = torch.ones(n + 1)
+        want, got = fn(x, n), compiled(x, n)
+        assert torch.equal(got[0], want[0]) and got[1] == want[1]

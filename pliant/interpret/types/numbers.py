@@ -188,7 +188,9 @@ def symbolic_getattr(o: Any, name: str) -> Any:
         return seen
     if hasattr(seen, name):
         return getattr(concrete(o), name)  # PyTorch's symbolic numbers lack them, or answer otherwise than Python's
-    return getattr(o, name)
+    if name == "node":  # methods of PyTorch's symbolic numbers, which C code calls, are interpreted
+        return getattr(o, name)
+    return getattr(seen(), name)  # which has none: what PyTorch's have beside (`_sympy_`) is no part of the program's number
 
 
 def seen_type(o: Any) -> type:

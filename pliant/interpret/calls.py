@@ -25,7 +25,7 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.guards import source as S
 from pliant.guards.question import Raised
-from pliant.interpret import gate, globalstate, lifetimes, policy, process_state, shadows
+from pliant.interpret import callers_variables, gate, globalstate, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import bind_class, bound_special, lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
@@ -354,6 +354,8 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
             # TorchDynamo's own mark, not the user's
             return call(inner, args, kwargs)
         code, reason = policy.break_of(fn)
+        if vm.frame is not None and callers_variables.read_by(fn) and not callers_variables.left(vm.frame.code):
+            callers_variables.leave(vm.frame.code, fn)
         if vm.frame is not None and vm.frame.globals is contextlib.__dict__ and is_generator(fn):
             loc = bind(fn, args, kwargs)
             if loc is not None:  # what is behind a context manager breaks the graph where it is entered

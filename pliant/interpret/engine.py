@@ -49,6 +49,7 @@ from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import (  # noqa: F401  (they register themselves)
     callbacks,
+    callers_variables,
     checkpoints,
     checks,
     classes,
@@ -529,6 +530,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             if tracebacks.from_outside(e):
                 raise
             raise UserError(e, world.torch_error == id(e)) from e
+        callers_variables.begin_again()
         broke = getattr(exit_, "code", None)
         if world.hooks_set or hooks.disabled_here(world):
             raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS, broke)

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from pliant.interpret import callers_variables
 from pliant.interpret.immutable import HEAPTYPE, IMMUTABLE
 from pliant.interpret.policy_tables import python, python_modules, stdlib, torch_ops, torch_python
 from pliant.interpret.policy_tables.row import KINDS, Policy, Row, find_space, is_unfinished, member, policy_of
@@ -183,6 +184,9 @@ register(torch.fx.graph_module._WrappedCall.__call__, INLINE)
 
 
 # -- Python functions ----------------------------------------------------------------------------------------
+LEFT = Policy("skip", "new", "PL0033", "what it calls looks at its variables")
+
+
 def python_policy(fn: Any) -> Policy:
     """The policy of a Python function: its own row, else the rule of the module whose globals it uses."""
     code = fn.__code__
@@ -196,6 +200,8 @@ def python_policy(fn: Any) -> Policy:
     said = said_to_torch(fn)
     if said is not None:
         return said
+    if callers_variables.left(code) or callers_variables.read_by(fn):
+        return LEFT
     if code.co_flags & ASYNC_FLAGS:
         return ASYNC
     module = fn.__globals__.get("__name__")

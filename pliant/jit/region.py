@@ -25,7 +25,7 @@ from pliant.graph.originals import is_grad_enabled, torch
 from pliant.graph.traced import CALLS_REFUSED, PYTHON_BACKWARD, READ_BEFORE, UNBACKED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Site
 from pliant.guards.program import compiled
-from pliant.interpret import CaptureFailed, FirstCall, UserError, capture, collection_paused, interrupts, late_errors
+from pliant.interpret import CaptureFailed, FirstCall, UserError, callers_variables, capture, collection_paused, interrupts, late_errors
 from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
@@ -195,6 +195,8 @@ class Region:
                 return RETRY  # another thread was faster
             if is_anomaly_enabled() and is_grad_enabled():  # a region would be one node, whose inside nobody could tell
                 return EAGER
+            if callers_variables.left(resume.origin_of(code)[0]):
+                return self.left_whole(code)
             if self.sites.plain.leaves(code) and not checkpoints.awaited(code):
                 native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
                 return EAGER
@@ -337,6 +339,14 @@ class Region:
             raise RecompileError(f"{where(code)} needs more than {limit} compiled versions")
         native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
         events.emit("limit", name=self.config.label(code), limit=limit)
+        return EAGER
+
+    def left_whole(self, code: CodeType) -> tuple:
+        """Frames of this code run in CPython from here on, whatever was compiled of them before."""
+        for one in {code, resume.origin_of(code)[0]}:
+            native.clear(one)
+            native.set_flags(one, native.get_flags(one) | native.RUN_ONLY)
+        events.emit("policy", what="what it calls looks at its variables: CPython runs it", where=where(code))
         return EAGER
 
     def fall_back(self, code: CodeType, record: Record, error: BaseException | None = None) -> tuple:

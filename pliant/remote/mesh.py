@@ -456,8 +456,8 @@ class Mesh:
         self.dead.append(handle)
 
     # -- tensors --------------------------------------------------------------------------------------------------------------------
-    def handle(self, placement: Placement, memory: int | None = None, copy: bool = False) -> Handle:
-        h = Handle(self, next(self.ids), memory, copy)
+    def handle(self, placement: Placement, memory: int | None = None, copy: bool = False, laid: bool = True) -> Handle:
+        h = Handle(self, next(self.ids), memory, copy, laid)
         self.placements[h.id] = placement
         return h
 

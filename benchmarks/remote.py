@@ -297,6 +297,7 @@ def main() -> None:
     parser.add_argument("--fuzz", type=int)
     parser.add_argument("--aten", action="store_true", help="workers call ATen, and make no machine code: random programs go quicker")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lose", type=float, default=0.0, metavar="SHARE", help="--fuzz with workers lost at this share of the waits")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--programs", nargs="*", help="those of remote_programs.py, all or by name")
     parser.add_argument("--control", action="store_true")
@@ -317,7 +318,7 @@ def main() -> None:
     if o.aten:
         run.Runner.lower = staticmethod(pipeline.call_aten)  # type: ignore[assignment]
     if o.fuzz:
-        print(remote_fuzz.fuzz(o.fuzz, o.seed, tuple(o.shape or [o.workers]), o.seconds))
+        print(remote_fuzz.fuzz(o.fuzz, o.seed, tuple(o.shape or [o.workers]), o.seconds, lose=o.lose))
     if o.programs is not None:
         remote_programs.run(o.workers, o.transport, o.programs, LOCAL)
     if o.control:

@@ -23,7 +23,8 @@ from pliant.lower import liveness
 from pliant.lower.leaves import shown
 from pliant.lower.program import ExternalCall, Program
 from pliant.remote import indexing_rules, list_rules, mesh_rules, norm_rules, product_rules, reduction_rules, sharding, view_rules
-from pliant.remote.partition import Plan, Refused, order_of, partition, restrided
+from pliant.remote.orders import order_of
+from pliant.remote.partition import Plan, Refused, partition, restrided
 from pliant.remote.placements import Placement, RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
 

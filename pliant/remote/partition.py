@@ -48,6 +48,7 @@ from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness
 from pliant.lower.restriding import as_views, renamed
 from pliant.remote import collectives as c
+from pliant.remote.orders import expected_order, order_of, ordered_strides
 from pliant.remote.placements import OnWorker, Placement, Placements, RemoteError, Replicate, chunk, each, together
 from pliant.remote.placements import Shard as OuterShard
 from pliant.symbolic import ops
@@ -661,43 +662,6 @@ def relies_on_strides(program: Program) -> bool:
     """Whether it holds only for some strides of its inputs."""
     names = {s.name for r in (*program.relations, *program.asserts) for s in r.expr.symbols()}
     return any(n[0] == "t" and n[1:].isdigit() for n in names)
-
-
-def order_of(t: Any) -> tuple[int, ...] | None:
-    """The dims from outer to inner of a tensor without gaps; None for one with gaps."""
-    sizes, strides = tuple(t.shape), tuple(t.stride())
-    order = tuple(sorted(range(len(sizes)), key=lambda d: (-strides[d], d)))
-    n = 1
-    for d in reversed(order):
-        if sizes[d] != 1 and strides[d] != n and 0 not in sizes:
-            return None
-        n *= sizes[d]
-    return order
-
-
-def ordered_strides(sizes: list[Any], order: tuple[int, ...]) -> list[Any]:
-    """The strides of a tensor without gaps whose dims are in this order, from outer to inner."""
-    inner = contiguous_strides(tuple(sizes[d] for d in order))
-    out: list[Any] = [1] * len(sizes)
-    for d, stride in zip(order, inner, strict=True):
-        out[d] = stride
-    return out
-
-
-def expected_order(t: TracedTensor) -> tuple[int, ...] | None:
-    """`order_of`, of a traced tensor by its hints."""
-    hint = lambda v: v if type(v) is int else liveness.number(v).hint
-    if any(hint(v) is None for v in (*t.sizes, *t.strides)):
-        return None
-
-    class Layout:
-        shape = tuple(map(hint, t.sizes))
-
-        @staticmethod
-        def stride() -> tuple:
-            return tuple(map(hint, t.strides))
-
-    return order_of(Layout)
 
 
 class OfStrides(Refused):

@@ -48,8 +48,9 @@ def save(mesh: Mesh) -> None:
 
 
 def stored(mesh: Mesh, n: int, handles: list[int], kinds: dict[int, Any]) -> tuple[list[Any] | None, Any]:
-    """What was saved, in the cluster's object store: the pieces of each worker, and once what all of them have, should all of them be lost."""
-    own, whole = [], []
+    """What was saved, in the cluster's object store: the pieces of each worker, and once what all of them have, if all are lost."""
+    own: list[int] = []
+    whole: list[int] = []
     for h in handles:
         if h not in mesh.failed:
             (whole if isinstance(kinds.get(h), Replicate) else own).append(h)

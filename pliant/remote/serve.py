@@ -35,7 +35,8 @@ class Server:
     Requests are tensors `[length, ...]`; a batch is them padded to the longest.
     `module(batch, lengths)` returns a tensor with a row for each request. A request that is cancelled before its batch leaves is not run.
     `counts`: batches, requests, elements that are padding, how often `submit` blocked, requests that were cancelled.
-    `batch`: the most of a batch; `waste`: the share of padding that a batch may have; `wait`: seconds that a request waits for company; `queue`: requests that may wait.
+    `batch`: the most of a batch; `waste`: the share of padding that a batch may have; `wait`: seconds that a request waits for company;
+    `queue`: requests that may wait.
     """
 
     def __init__(

@@ -414,13 +414,15 @@ class Worker:
         self.tensors = copied(self.saved[command[1]]) if command[1] else {}
 
     def count(self, command: list, tensors: list, parts: Any, answers: list, *_: Any) -> None:
-        moved = self.group.moved if self.group is not None else 0
-        answers.append({**self.counts, "moved": moved, "tensors": len(self.tensors), "programs": len(self.programs), "pid": os.getpid()})
+        of_group = {"moved": 0, "waited": 0.0} if self.group is None else {"moved": self.group.moved, "waited": self.group.waited}
+        answers.append({**self.counts, **of_group, "tensors": len(self.tensors), "programs": len(self.programs), "pid": os.getpid()})
 
     def trace(self, command: list, tensors: list, parts: Any, answers: list, *_: Any) -> None:
         """["trace", on]: begin or end to write down when commands ran; what was written so far."""
         answers.append(self.times)
         self.times, self.timed = [], command[1]
+        if self.group is not None:
+            self.group.timed(self.times if self.timed else None)
 
     def sleep(self, command: list, *_: Any) -> None:
         """["sleep", seconds, rank]: for tests of hung workers."""
@@ -436,6 +438,7 @@ class Worker:
         """Become one of a group of workers, the `epoch`-th that there is."""
         self.group = None
         self.group = make_group(self.rank, self.size, epoch)
+        self.group.timed(self.times if self.timed else None)
         return os.getpid()
 
     def exported(self, n: int, handles: list[int]) -> bytes:

@@ -302,11 +302,11 @@ class Mesh:
             }  # fmt: skip
 
     def checkpoint(self, path: Any, state: Any) -> None:
-        """Write the tensors of `state` (modules, optimizers, dicts and lists of them) to a file, for a mesh of any size."""
+        """Write `state` to a file, for a mesh of any size: dicts and lists of modules, optimizers, schedulers, pipelines, tensors, numbers."""
         checkpoint.write(path, state)
 
     def restore(self, path: Any, state: Any) -> None:
-        """Put what `checkpoint` wrote into the tensors of `state`."""
+        """Put what `checkpoint` wrote into `state`. Optimizers may be new ones."""
         checkpoint.read(path, state)
 
     def serve(self, program: Any, **options: Any) -> Server:

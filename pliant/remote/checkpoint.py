@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -60,10 +61,10 @@ class Nest:
                 self.leaves[path] = Leaf(x, put)
         elif isinstance(x, dict):
             for k, v in x.items():
-                self.add(v, below(k), lambda new, k=k: x.__setitem__(k, new))
+                self.add(v, below(k), partial(x.__setitem__, k))
         elif isinstance(x, list):
             for i, v in enumerate(x):
-                self.add(v, below(i), lambda new, i=i: x.__setitem__(i, new))
+                self.add(v, below(i), partial(x.__setitem__, i))
         elif isinstance(x, tuple):
             for i, v in enumerate(x):
                 self.add(v, below(i), None)
@@ -83,14 +84,14 @@ class Nest:
                     if at in self.leaves and not isinstance(v, torch.Tensor):
                         if self.leaves[at].value != v:
                             raise RemoteError(f"{at} is {self.leaves[at].value!r} in one optimizer and {v!r} in another")
-                        self.leaves[at] = Leaf(v, both(self.leaves[at].put, lambda new, g=group, k=k: g.__setitem__(k, new)))
+                        self.leaves[at] = Leaf(v, both(self.leaves[at].put, partial(group.__setitem__, k)))
                         continue
-                    self.add(v, at, lambda new, g=group, k=k: g.__setitem__(k, new))
+                    self.add(v, at, partial(group.__setitem__, k))
                 for p in group["params"]:
                     path = below(some.names[id(p)])
                     self.owners[path] = o.state[p] if p in o.state else LateState(o, p), p
                     for k, v in (o.state[p] if p in o.state else {}).items():
-                        self.add(v, f"{path}/{k}", lambda new, s=o.state[p], k=k: s.__setitem__(k, new))
+                        self.add(v, f"{path}/{k}", partial(o.state[p].__setitem__, k))
 
 
 class LateState(dict):

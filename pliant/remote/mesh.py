@@ -302,7 +302,7 @@ class Mesh:
             }  # fmt: skip
 
     def checkpoint(self, path: Any, state: Any) -> None:
-        """Write `state` to a file, for a mesh of any size: dicts and lists of modules, optimizers, schedulers, pipelines, tensors, numbers."""
+        """Write `state` to a file, for a mesh of any size: a nest of modules, optimizers, schedulers, pipelines, tensors, numbers."""
         checkpoint.write(path, state)
 
     def restore(self, path: Any, state: Any) -> None:

@@ -76,3 +76,17 @@ def test_a_recovery_that_failed_is_tried_again_before_anything_else():
 def test_random_programs_whose_workers_are_lost(shape, seed):
     found = remote_fuzz.fuzz(10, seed, shape, 600, lose=0.15)
     assert found["wrong"] == 0 and found["recoveries"] > 10
+
+
+class Rows(torch.nn.Module):
+    def forward(self, x, lengths):
+        return x.sum(1) / lengths
+
+
+def test_a_server_goes_on():
+    with remote_fuzz.mesh_for((3,), 0.1, 7) as mesh:
+        server = mesh.serve(Rows, batch=4, queue=8)
+        answers = [(r := torch.full((1 + i % 5,), float(i)), server.submit(r)) for i in range(80)]
+        assert all(a.result(60) == r[0] for r, a in answers)
+        server.close()
+        assert mesh.counts["recoveries"] > 2 and server.counts["requests"] == 80

@@ -24,6 +24,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -71,6 +72,13 @@ def losses_of(g: Any, model: Any, make: Any, batches: Any) -> list[tuple[float, 
     return out
 
 
+def to_be_killed(mesh: remote.Mesh, rank: int, after: float) -> threading.Thread:
+    """A worker is killed while a step is on its way, or done."""
+    kill = threading.Timer(after, lambda: os.kill(mesh.pids[rank], signal.SIGKILL))
+    kill.start()
+    return kill
+
+
 def train(kind: str, workers: int, steps: int, transport: str, kills: int = 0, large: bool = False) -> None:
     """Losses beside those of one process, which runs the same batches before."""
     g = example()
@@ -94,8 +102,9 @@ def train(kind: str, workers: int, steps: int, transport: str, kills: int = 0, l
     for i, ids in enumerate(g.batches(steps, rows, most, vocabulary)):
         want, here = one_process[i]
         mine = pliant.stats()["captures"]
-        if kills and i > 2 and killed < kills and random.random() < max(0.5, kills / steps):
-            os.kill(mesh.pids[random.randrange(workers)], signal.SIGKILL)
+        kill = None
+        if i > 2 and random.random() < (kills - killed) / (steps - i):  # just as many as were asked for, wherever they come
+            kill = to_be_killed(mesh, random.randrange(workers), random.choice((0.0, random.random() * 0.1)))
             killed += 1
         sent = mesh.counts["messages"], mesh.counts["bytes"]
         began = time.perf_counter()
@@ -103,6 +112,8 @@ def train(kind: str, workers: int, steps: int, transport: str, kills: int = 0, l
         issued = time.perf_counter() - began
         got = loss.item()
         times.append(time.perf_counter() - began)
+        if kill is not None:
+            kill.join()
         worst = max(worst, abs(want - got) / abs(want))
         if i < 3 or i == steps - 1 or (large and i % 5 == 0) or (kills and killed and i % 10 == 0):
             messages, data = (now - then for now, then in zip((mesh.counts["messages"], mesh.counts["bytes"]), sent, strict=True))
@@ -286,6 +297,7 @@ def main() -> None:
     parser.add_argument("--fuzz", type=int)
     parser.add_argument("--aten", action="store_true", help="workers call ATen, and make no machine code: random programs go quicker")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lose", type=float, default=0.0, metavar="SHARE", help="--fuzz with workers lost at this share of the waits")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--programs", nargs="*", help="those of remote_programs.py, all or by name")
     parser.add_argument("--control", action="store_true")
@@ -306,7 +318,7 @@ def main() -> None:
     if o.aten:
         run.Runner.lower = staticmethod(pipeline.call_aten)  # type: ignore[assignment]
     if o.fuzz:
-        print(remote_fuzz.fuzz(o.fuzz, o.seed, tuple(o.shape or [o.workers]), o.seconds))
+        print(remote_fuzz.fuzz(o.fuzz, o.seed, tuple(o.shape or [o.workers]), o.seconds, lose=o.lose))
     if o.programs is not None:
         remote_programs.run(o.workers, o.transport, o.programs, LOCAL)
     if o.control:

@@ -21,6 +21,7 @@ import torch
 import pliant
 from benchmarks import remote_scripts
 from pliant import remote
+from pliant.remote.transport import Dead, ThreadTransport
 
 UNARY = ["torch.relu({})", "{} * 2 - 1", "-{}", "torch.sigmoid({})", "torch.tanh({})", "{}.abs()", "{}.clone()", "torch.exp(-{}.abs())",
          "{} / 3", "torch.where({0} > 0, {0}, 0.1 * {0})", "{}.clamp(-1, 1)", "torch.nn.functional.gelu({})", "({} > 0).to({}.dtype)",
@@ -359,10 +360,56 @@ def training(mesh: Any, seed: int) -> tuple[str, str]:
     return "right", told
 
 
-def fuzz(count: int, seed: int, shape: tuple[int, ...], seconds: float, verbose: bool = True) -> dict[str, int]:
+class Lossy(ThreadTransport):
+    """Workers that are lost now and then, one or several, wherever the controller waits for them: in the middle of a recovery, too."""
+
+    def __init__(self, shape: tuple[int, ...], timeout: float, share: float, seed: int) -> None:
+        super().__init__(shape, timeout)
+        self.share, self.rng = share, random.Random(seed)
+        self.lives = list(range(self.workers))
+        self.row = self.calm = 0  # losses in a row, which get rarer, for a mesh that gives up; waits without one since
+
+    def restart(self, rank: int, hung: bool) -> None:
+        super().restart(rank, hung)
+        self.lives[rank] += self.workers
+
+    def lose(self) -> None:
+        self.calm += 1
+        if self.calm > 4:
+            self.row = 0
+        if self.rng.random() * (1 + self.row) < self.share:
+            self.row, self.calm = self.row + 1, 0
+            lost = [r for r in range(self.workers) if self.rng.random() < 0.5] or [0]
+            for rank in lost[1:]:
+                self.restart(rank, False)
+            raise Dead(lost[0], "lost on purpose")
+
+    def replies(self, refs: list[Any], timeout: float) -> list[bytes]:
+        self.lose()
+        return super().replies(refs, timeout)
+
+    def exported(self, rank: int, n: int, handles: list[int]) -> Any:
+        self.lose()
+        return super().exported(rank, n, handles)
+
+    def join(self, epoch: int, timeout: float) -> list[int]:
+        super().join(epoch, timeout)
+        return list(self.lives)
+
+
+def mesh_for(shape: tuple[int, ...], lose: float, seed: int) -> Any:
+    if not lose:
+        return remote.mesh(shape=shape, transport="threads", timeout=60, recover=False)
+    names = tuple(f"dim{i}" for i in range(len(shape)))
+    return remote.Mesh(Lossy(shape, 60, lose, seed), timeout=60, lineage=6, window=4, shape=shape, names=names)
+
+
+def fuzz(count: int, seed: int, shape: tuple[int, ...], seconds: float, verbose: bool = True, lose: float = 0.0) -> dict[str, int]:
+    """`lose`: how often a worker is lost where its reply is waited for."""
     counts = {"right": 0, "raises": 0, "refused": 0, "wrong": 0}
     began = time.time()
-    mesh = remote.mesh(shape=shape, transport="threads", timeout=60, recover=False)
+    mesh = mesh_for(shape, lose, seed)
+    recoveries = 0
     for i in range(seed, seed + count):
         if time.time() - began > seconds:
             break
@@ -370,12 +417,15 @@ def fuzz(count: int, seed: int, shape: tuple[int, ...], seconds: float, verbose:
             what, told = (training if i % 10 == 9 else remote_scripts.script if i % 10 in (2, 4, 7) else one)(mesh, i)
         except Exception:
             what, told = "wrong", f"# seed {i}\n{traceback.format_exc()}"
+            recoveries += mesh.counts["recoveries"]
             mesh.close()
-            mesh = remote.mesh(shape=shape, transport="threads", timeout=60, recover=False)
+            mesh = mesh_for(shape, lose, i + 1)
         counts[what] += 1
         if what == "wrong" and verbose:
             print(told, flush=True)
         if i % 20 == 0:
             pliant.reset()
+    if lose:
+        counts["recoveries"] = recoveries + mesh.counts["recoveries"]
     mesh.close()
     return counts

@@ -53,10 +53,11 @@ class Runner:
                 v = self.laid_out(i, v, env, back)
             slots.append(v)
         with torch.no_grad():
-            out = self.fn(*slots)
-            for given, copy in back:
-                given.copy_(copy)
-        return list(out)
+            try:
+                return list(self.fn(*slots))
+            finally:  # what was written before something failed is written
+                for given, copy in back:
+                    given.copy_(copy)
 
     def laid_out(self, i: Any, v: torch.Tensor, env: dict[str, Any], back: list) -> torch.Tensor:
         """The tensor with the strides that the program was captured with."""

@@ -23,7 +23,8 @@ from pliant.lower import liveness
 from pliant.lower.leaves import shown
 from pliant.lower.program import ExternalCall, Program
 from pliant.remote import indexing_rules, list_rules, mesh_rules, norm_rules, product_rules, reduction_rules, sharding, view_rules
-from pliant.remote.partition import Plan, Refused, order_of, partition, restrided
+from pliant.remote.orders import order_of
+from pliant.remote.partition import Plan, Refused, partition, restrided
 from pliant.remote.placements import Placement, RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
 
@@ -199,10 +200,11 @@ def start(
     if plan.writes and any(mesh.copied[memory[i]] > 0 for i in plan.writes):
         raise Refused("a tensor is written of which there is a view on other workers, as a copy that would not see it: .clone() the view")
     handles = []
-    for place, own, copy in zip(plan.outputs, plan.shares, plan.copies, strict=True):
+    lie = [t.handle.laid for t in slots] + [True] * len(plan.held)
+    for place, own, copy, laid in zip(plan.outputs, plan.shares, plan.copies, plan.laid, strict=True):
         of = own if own is not None else copy
         is_copy = copy is not None or (own is not None and are_copies[own])  # also a view of such a copy
-        handles.append(mesh.handle(place, None if of is None else memory[of], is_copy))
+        handles.append(mesh.handle(place, None if of is None else memory[of], is_copy, laid and (own is None or lie[own])))
     makes = [h.id for h in handles]
     numbers = [env[e.name] for e in plan.numbers]
     if any(h in mesh.failed for h in reads):

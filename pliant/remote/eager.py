@@ -158,7 +158,7 @@ def described(x: Any, flat: list[Any]) -> Any:
         n = next((i for i, t in enumerate(flat) if t is x), len(flat))
         if n == len(flat):
             flat.append(x)
-        where = x.placement if type(x) is RemoteTensor else None
+        where = (x.placement, x.handle.laid) if type(x) is RemoteTensor else None
         return n, x.dtype, tuple(x.shape), x.stride(), x.storage_offset() != 0, where
     if type(x) in (list, tuple):
         return (type(x), *[described(v, flat) for v in x])

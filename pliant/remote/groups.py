@@ -43,6 +43,25 @@ def unbroken(fn: Callable) -> Callable:
     return call
 
 
+def meets(fn: Callable) -> Callable:
+    """Where a worker waits for others: how long, and if a timeline is wanted, when."""
+
+    @functools.wraps(fn)
+    def call(group: Any, *args: Any) -> Any:
+        if group.meeting:  # within another one
+            return fn(group, *args)
+        group.meeting, began = True, time.time()
+        try:
+            return fn(group, *args)
+        finally:
+            group.meeting, ended = False, time.time()
+            group.waiting += ended - began
+            if group.spans is not None:
+                group.spans.append((f"{fn.__name__} {args[0]}" if fn.__name__ == "receive" else fn.__name__, began, ended))
+
+    return call
+
+
 class Board(dist.Store):
     """Where the processes of a group find each other: a table that `put` writes and `read` reads, of the cluster's own.
 
@@ -93,6 +112,9 @@ class Whole:
 
     parts: list[Any]
     bytes = 0
+    waiting = 0.0
+    meeting = False
+    spans: list[tuple[str, float, float]] | None = None
 
     def along(self, mesh_dim: int) -> Any:
         return self.parts[mesh_dim] if self.parts else self
@@ -101,6 +123,16 @@ class Whole:
     def moved(self) -> int:
         """Bytes that this worker has sent."""
         return self.bytes + sum(p.bytes for p in self.parts)
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which this worker was in collectives, or took what another one sends."""
+        return self.waiting + sum(p.waiting for p in self.parts)
+
+    def timed(self, spans: list[tuple[str, float, float]] | None) -> None:
+        """From now on, when that was is written down."""
+        for group in (self, *self.parts):
+            group.spans = spans
 
 
 class Gloo(Whole):
@@ -119,6 +151,7 @@ class Gloo(Whole):
         for dim, (first, at, n) in enumerate(slices(shape, rank) if len(shape) > 1 else ()):
             self.parts.append(Gloo(dist.PrefixStore(f"{dim}-{first}", store), at, n, timeout, address))
 
+    @meets
     @unbroken
     def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
         if not x.numel():
@@ -132,6 +165,7 @@ class Gloo(Whole):
         self.bytes += y.numel() * y.element_size()
         return y
 
+    @meets
     @unbroken
     def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
         if x.dtype is torch.bool:
@@ -142,6 +176,7 @@ class Gloo(Whole):
         self.bytes += x.numel() * x.element_size()
         return out
 
+    @meets
     @unbroken
     def reduce_scatter(self, pieces: list[torch.Tensor]) -> torch.Tensor:
         own, sizes = pieces[self.rank], [p.numel() for p in pieces]
@@ -167,12 +202,13 @@ class Gloo(Whole):
         data = torch.empty(n, dtype=torch.uint8)
         work = self.pg.recv([data], source, 3)
 
+        @meets
         @unbroken
-        def wait(group: Any) -> torch.Tensor:
+        def receive(group: Any, source: int) -> torch.Tensor:
             work.wait()
             return data
 
-        return functools.partial(wait, self)
+        return functools.partial(receive, self, source)
 
     @unbroken
     def send(self, data: bytes, to: int) -> None:
@@ -184,6 +220,7 @@ class Gloo(Whole):
         while len(self.sends) > MOST_SENDS:
             self.sends.pop(0)[0].wait()
 
+    @meets
     @unbroken
     def receive(self, source: int) -> bytes:
         n = torch.empty(1, dtype=torch.int64)
@@ -229,6 +266,7 @@ class Threads(Whole):
             raise GroupBroken("a worker did not come to a collective") from None
         return found
 
+    @meets
     def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
         found = self.exchanged(x)
         if any(t.shape != x.shape or t.dtype is not x.dtype for t in found):
@@ -238,12 +276,14 @@ class Threads(Whole):
             out = out + t if op == "sum" else torch.maximum(out, t) if op == "max" else torch.minimum(out, t)
         return out.to(x.dtype)
 
+    @meets
     def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
         found = self.exchanged(x)
         if any(t.shape != x.shape for t in found):
             raise RemoteError(f"an all-gather of tensors of different sizes: {[tuple(t.shape) for t in found]}")
         return found
 
+    @meets
     def reduce_scatter(self, pieces: list[torch.Tensor]) -> torch.Tensor:
         s = self.shared
         try:
@@ -260,6 +300,7 @@ class Threads(Whole):
     def send(self, data: bytes, to: int) -> None:
         self.shared.boxes[self.rank, to].put(data)
 
+    @meets
     def receive(self, source: int) -> bytes:
         return self.shared.boxes[source, self.rank].get(timeout=self.shared.timeout)
 
@@ -267,4 +308,4 @@ class Threads(Whole):
         self.shared.boxes[self.rank, to].put(data)
 
     def expect(self, n: int, source: int) -> Callable[[], torch.Tensor]:
-        return lambda: self.shared.boxes[source, self.rank].get(timeout=self.shared.timeout)
+        return lambda: self.receive(source)

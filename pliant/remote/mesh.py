@@ -124,6 +124,8 @@ class Mesh:
         self.generation = 0  # how often the workers have saved what they have
         self.saving = False
         self.saved: list[Any] | None = None  # what only one worker has, as it was saved last
+        self.whole: Any = None  # and what all of them have
+        self.torn: Dead | None = None  # why a recovery was begun that has not been done
         self.saved_handles: list[int] = []
         self.kinds: dict[int, Placement] = {}  # their placements
         self.pids = self.transport.join(self.epoch, timeout)
@@ -300,11 +302,11 @@ class Mesh:
             }  # fmt: skip
 
     def checkpoint(self, path: Any, state: Any) -> None:
-        """Write the tensors of `state` (modules, optimizers, dicts and lists of them) to a file, for a mesh of any size."""
+        """Write `state` to a file, for a mesh of any size: a nest of modules, optimizers, schedulers, pipelines, tensors, numbers."""
         checkpoint.write(path, state)
 
     def restore(self, path: Any, state: Any) -> None:
-        """Put what `checkpoint` wrote into the tensors of `state`."""
+        """Put what `checkpoint` wrote into `state`. Optimizers may be new ones."""
         checkpoint.read(path, state)
 
     def serve(self, program: Any, **options: Any) -> Server:
@@ -335,6 +337,7 @@ class Mesh:
 
     def flush(self) -> Message | None:
         """Send what was issued. One message for each worker."""
+        self.whole_again()
         dead = []
         while self.dead:
             dead.append(self.dead.popleft())
@@ -370,6 +373,7 @@ class Mesh:
 
     def collect(self) -> None:
         """Wait for the replies to the oldest message that is out."""
+        self.whole_again()
         message = self.flying[0]
         began = time.time()
         try:
@@ -456,8 +460,8 @@ class Mesh:
         self.dead.append(handle)
 
     # -- tensors --------------------------------------------------------------------------------------------------------------------
-    def handle(self, placement: Placement, memory: int | None = None, copy: bool = False) -> Handle:
-        h = Handle(self, next(self.ids), memory, copy)
+    def handle(self, placement: Placement, memory: int | None = None, copy: bool = False, laid: bool = True) -> Handle:
+        h = Handle(self, next(self.ids), memory, copy, laid)
         self.placements[h.id] = placement
         return h
 
@@ -563,6 +567,11 @@ class Mesh:
     def save(self) -> None:
         """The workers keep copies of what they have: what came before is not needed any more to refill one."""
         recovery.save(self)
+
+    def whole_again(self) -> None:
+        """A recovery that failed is tried again before anything else: workers would go on from different states."""
+        if self.torn is not None:
+            recovery.recover(self, self.torn)
 
     def recover(self, dead: Dead) -> None:
         recovery.recover(self, dead)

@@ -48,6 +48,7 @@ from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness
 from pliant.lower.restriding import as_views, renamed
 from pliant.remote import collectives as c
+from pliant.remote.orders import expected_order, order_of, ordered_strides
 from pliant.remote.placements import OnWorker, Placement, Placements, RemoteError, Replicate, chunk, each, together
 from pliant.remote.placements import Shard as OuterShard
 from pliant.symbolic import ops
@@ -126,7 +127,8 @@ class Plan:
     mesh and an expression, over these numbers and lengths of pieces, of what is cut. `outputs`: placement of each tensor that it gives,
     `answers`: how many numbers it gives. `constants`: tensors of the graph that go to the workers once. `writes`: which inputs it writes.
     `random`: it draws random numbers. `rank`: the worker that runs it alone. `shares`: for each output, the input whose memory it is in;
-    `copies`: the input of whose memory it should be a view, and is a copy.
+    `copies`: the input of whose memory it should be a view, and is a copy. `laid`: whether it lies in memory as the controller says, if
+    the input whose memory it is in does.
     """
 
     name: str
@@ -141,6 +143,7 @@ class Plan:
     rank: int | None
     shares: list[int | None]
     copies: list[int | None]
+    laid: list[bool]
     collectives: int
     gathered: list[str]
     held: list[Any] = field(default_factory=list)  # handles of the constants, once they were sent
@@ -191,6 +194,7 @@ class Partitioner(Rewriter):
         self.collectives = 0
         self.shares: list[int | None] = []
         self.copies: list[int | None] = []
+        self.as_told: list[bool] = []  # `Plan.laid`
 
     # -- numbers ----------------------------------------------------------------------------------------------------------------
     def expression(self, e: Any) -> Any:
@@ -544,6 +548,15 @@ class Partitioner(Rewriter):
                 x = self.emit(aten.permute.default, y, [order.index(i) for i in range(len(order))])
         return x, outer
 
+    def lies_as_told(self, x: TracedTensor, t: TracedTensor) -> bool:
+        """Whether an output has the strides that the graph says, on all workers; those of an input's memory, if the input does."""
+        if t.dense or x.storage_id in {i.value.storage_id for i in self.inputs if i.is_tensor}:
+            return True
+        numbers = [e for n in t.strides if (e := liveness.number(n)) is not None]
+        if any(s.name not in self.names for e in numbers for s in self.outer.simplify(e).symbols()):
+            return False
+        return all(self.equal(self.number(a), b) for a, b in zip(t.strides, x.strides, strict=True))
+
     def expanded(self, x: TracedTensor, t: TracedTensor) -> TracedTensor:
         """What lies once in memory for a whole dim does so here, too: programs that view it go by that."""
         place = self.places[t.vid]
@@ -559,7 +572,9 @@ class Partitioner(Rewriter):
     def program(self, outputs: list[Any], name: str, asserts: list[Any]) -> tuple[Program, list[Placement], int]:
         """The program of a worker, its outputs: tensors first, then numbers."""
         self.index += 1
-        made = [self.output(t) for t in outputs if type(t) is TracedTensor]
+        given_out = [t for t in outputs if type(t) is TracedTensor]
+        made = [self.output(t) for t in given_out]
+        self.as_told = [self.lies_as_told(x, t) for (x, _), t in zip(made, given_out, strict=True)]
         answers = [v if (e := liveness.number(v)) is None else self.expression(e) for v in outputs if type(v) is not TracedTensor]
         if self.agrees and self.written and self.before_write is not None:
             self.agreement()
@@ -582,8 +597,7 @@ class Partitioner(Rewriter):
             given.written = given.is_tensor and given.value.storage_id in memory
         owners = {i.value.storage_id: n for n, i in enumerate(self.inputs) if i.is_tensor}
         self.shares = [owners.get(x.storage_id) for x, _ in made]
-        given_ids = [t.storage_id for t in outputs if type(t) is TracedTensor]
-        self.copies = [self.outside.get(sid) if own is None else None for sid, own in zip(given_ids, self.shares, strict=True)]
+        self.copies = [self.outside.get(t.storage_id) if own is None else None for t, own in zip(given_out, self.shares, strict=True)]
         return p, [place for _, place in made], len(answers)
 
     def agreement(self) -> None:
@@ -639,47 +653,15 @@ def settled(p: Program) -> str:
         raise Refused(f"the program of a worker cannot be written down: {e}") from e
 
 
+def known_to_lie(real: Any, placements: tuple[Placement, ...] | None) -> bool:
+    """Whether the strides of a tensor on the workers are those that the controller has for it."""
+    return real.handle.laid and not any(isinstance(q, OuterShard) for q in placements or ())
+
+
 def relies_on_strides(program: Program) -> bool:
     """Whether it holds only for some strides of its inputs."""
     names = {s.name for r in (*program.relations, *program.asserts) for s in r.expr.symbols()}
     return any(n[0] == "t" and n[1:].isdigit() for n in names)
-
-
-def order_of(t: Any) -> tuple[int, ...] | None:
-    """The dims from outer to inner of a tensor without gaps; None for one with gaps."""
-    sizes, strides = tuple(t.shape), tuple(t.stride())
-    order = tuple(sorted(range(len(sizes)), key=lambda d: (-strides[d], d)))
-    n = 1
-    for d in reversed(order):
-        if sizes[d] != 1 and strides[d] != n and 0 not in sizes:
-            return None
-        n *= sizes[d]
-    return order
-
-
-def ordered_strides(sizes: list[Any], order: tuple[int, ...]) -> list[Any]:
-    """The strides of a tensor without gaps whose dims are in this order, from outer to inner."""
-    inner = contiguous_strides(tuple(sizes[d] for d in order))
-    out: list[Any] = [1] * len(sizes)
-    for d, stride in zip(order, inner, strict=True):
-        out[d] = stride
-    return out
-
-
-def expected_order(t: TracedTensor) -> tuple[int, ...] | None:
-    """`order_of`, of a traced tensor by its hints."""
-    hint = lambda v: v if type(v) is int else liveness.number(v).hint
-    if any(hint(v) is None for v in (*t.sizes, *t.strides)):
-        return None
-
-    class Layout:
-        shape = tuple(map(hint, t.sizes))
-
-        @staticmethod
-        def stride() -> tuple:
-            return tuple(map(hint, t.strides))
-
-    return order_of(Layout)
 
 
 class OfStrides(Refused):
@@ -764,11 +746,14 @@ def partition(
             continue
         first, last = done[0], done[-1]
         written = {i for p in done for i in p.written}
-        if gaps == PACKED and not any(i in written or i in last.shares for i in first.with_gaps):
+        in_place = [i for i in first.with_gaps if i in last.shares or (i in written and 0 in reals[i].stride())]
+        if gaps == PACKED and not in_place:  # what is written is a copy, which the worker writes back
             break
-        as_here = name == EAGER and not any(isinstance(q, OuterShard) for i in first.with_gaps for q in own[i])
-        if gaps == KEPT and (as_here or any(i in written for i in first.with_gaps) or not relies_on_strides(program)):
-            break  # a worker whose strides are others than a write needs says so
+        as_here = name == EAGER and all(known_to_lie(reals[i], own[i]) for i in first.with_gaps)
+        if gaps == KEPT and (as_here or not relies_on_strides(program)):
+            break
+        if gaps == KEPT and any(i in written for i in first.with_gaps):
+            raise Refused("a tensor is written, and given as a view, that may lie in memory otherwise on the workers")
     text = settled(program)
     outs: list[Placement] = [together(of) if rank is None else OnWorker(rank) for of in places]
     if rank is not None and any(isinstance(placements[i], Replicate) for i in written if i < len(placements)):
@@ -779,7 +764,8 @@ def partition(
     told = json.dumps([text, [e.name for e in first.numbers], cuts])
     return Plan(
         hashlib.sha256(told.encode()).hexdigest()[:32], text, first.numbers, cuts, outs, answers, [t for p in done for t in p.constants],
-        [i for i in sorted(written) if i < given], any(p.random for p in done), rank, last.shares, copies, last.collectives,
+        [i for i in sorted(written) if i < given], any(p.random for p in done), rank, last.shares, copies,
+        [all(of) for of in zip(*[p.as_told for p in done], strict=True)], last.collectives,
         list(dict.fromkeys(what for p in done for what in p.gathered)),
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from pliant.jit.compile import compile
+from pliant.remote.checkpoint import Optimizers
 from pliant.remote.mesh import Mesh
 from pliant.remote.tensor import RemoteTensor
 
@@ -94,6 +95,12 @@ class Pipeline:
         self.forwards = [compile(forward_of(part), on=mesh, isolate_recompiles=True) for part in self.stages[:-1]]
         self.last = compile(last_of(self.stages[-1], loss), on=mesh, isolate_recompiles=True)
         self.updates = [compile(update_of(o), on=mesh, isolate_recompiles=True) for o in self.optimizers]
+
+    def for_checkpoint(self) -> dict[str, Any]:
+        """Layers by number and what optimizers have for their parameters, however the layers are shared out."""
+        layers = [layer for part in self.stages for layer in (part if isinstance(part, nn.Sequential) else [part])]
+        names = {id(p): f"{i}.{name}" for i, layer in enumerate(layers) for name, p in layer.named_parameters()}
+        return {"layers": layers, "optimizer": Optimizers(self.optimizers, names)}
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor, micro_batches: int = 4) -> RemoteTensor:
         """One training step."""

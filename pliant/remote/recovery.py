@@ -1,8 +1,8 @@
 """When a worker is lost: all go back to what was last saved, and the messages since are sent again.
 
-`save` has every worker keep copies of what it has. Pieces that only one worker has (shards, tensors on one worker) are also put into the
-cluster's object store, where they outlive the process; what is replicated is taken from a peer. Programs draw random numbers from seeds
-that travel in the messages, so what is computed again is the same to the last bit.
+`save` has every worker keep copies of what it has. They are put into the cluster's object store, too, where they outlive the process:
+pieces that only one worker has (shards, tensors on one worker), and once what is replicated, which is taken from a peer while there is one.
+Programs draw random numbers from seeds that travel in the messages, so what is computed again is the same to the last bit.
 """
 
 from __future__ import annotations
@@ -29,33 +29,51 @@ def save(mesh: Mesh) -> None:
         n = mesh.generation + 1
         mesh.issue(["save", n])
         mesh.flush()
-        while mesh.flying:
-            mesh.collect()
-        handles = list(mesh.live)
-        kinds = dict(mesh.placements)
-        own = [h for h in handles if h not in mesh.failed and not isinstance(kinds.get(h), Replicate)]
-        saved = [mesh.transport.exported(r, n, own) for r in range(mesh.workers)] if own else None
+        for _ in range(TRIES):
+            while mesh.flying:
+                mesh.collect()
+            handles, kinds = list(mesh.live), dict(mesh.placements)
+            try:
+                saved, whole = stored(mesh, n, handles, kinds)
+                break
+            except Dead as e:  # it saves anew, as all do
+                mesh.recover(e)
+        else:  # workers are lost again and again: what was saved before still counts, and the next message tries again
+            return
     finally:
         mesh.saving = False
-    mesh.generation, mesh.saved, mesh.saved_handles, mesh.kinds, mesh.log = n, saved, handles, kinds, []
+    mesh.generation, mesh.saved, mesh.whole, mesh.saved_handles, mesh.kinds, mesh.log = n, saved, whole, handles, kinds, []
     mesh.issue(["forget", n])  # with the next message
     mesh.counts["saves"] += 1
+
+
+def stored(mesh: Mesh, n: int, handles: list[int], kinds: dict[int, Any]) -> tuple[list[Any] | None, Any]:
+    """What was saved, in the cluster's object store: the pieces of each worker, and once what all of them have, if all are lost."""
+    own: list[int] = []
+    whole: list[int] = []
+    for h in handles:
+        if h not in mesh.failed:
+            (whole if isinstance(kinds.get(h), Replicate) else own).append(h)
+    pieces = [mesh.transport.exported(r, n, own) for r in range(mesh.workers)] if own else None
+    return pieces, mesh.transport.exported(0, n, whole) if whole else None
 
 
 def recover(mesh: Mesh, dead: Dead) -> None:
     """Make the mesh whole again. RemoteError where that fails."""
     began = time.time()
+    mesh.torn = dead  # some workers may have gone back, others not: until this is done, nothing else is
     lost = {dead.rank: dead.hung} if dead.rank >= 0 else {}
     for _ in range(TRIES):
         mesh.counts["lost_workers"] += len(lost)
         events.emit("remote", what="a worker is lost", worker=dead.rank, text=str(dead))
         try:
             attempt(mesh, lost)
+            mesh.torn = None
             mesh.counts["recoveries"] += 1
             events.emit("remote", what="the mesh is whole again", worker=dead.rank, text=f"after {time.time() - began:.2f} s")
             return
         except Dead as e:
-            dead = e
+            mesh.torn = dead = e
             lost = {e.rank: e.hung} if e.rank >= 0 else {}
     raise RemoteError(f"the mesh could not be made whole again: {dead}")
 
@@ -87,11 +105,11 @@ def refill(mesh: Mesh, new: list[int]) -> None:
     """Give workers that begin anew what had been saved."""
     whole = [h for h in mesh.saved_handles if isinstance(mesh.kinds.get(h), Replicate)]
     peers = [r for r in range(mesh.workers) if r not in new]
-    if whole and not peers:
-        raise RemoteError("all workers are lost, and with them what was replicated: go on from a checkpoint")
     parts: list[Any] = []
-    if whole:
+    if whole and peers:
         parts.append(mesh.transport.exported(peers[0], mesh.generation, whole))
+    elif mesh.whole is not None:
+        parts.append(mesh.whole)
     done = []
     for rank in new:
         own = [mesh.saved[rank]] if mesh.saved is not None else []

@@ -33,8 +33,10 @@ class Server:
     """`model`: a module, of which each worker gets a copy, an exported program, or a function that makes a module.
 
     Requests are tensors `[length, ...]`; a batch is them padded to the longest.
-    `module(batch, lengths)` returns a tensor with a row for each request. `batch`: the most of a batch; `waste`: the share of padding that
-    a batch may have; `wait`: seconds that a request waits for company; `queue`: requests that may wait.
+    `module(batch, lengths)` returns a tensor with a row for each request. A request that is cancelled before its batch leaves is not run.
+    `counts`: batches, requests, elements that are padding, how often `submit` blocked, requests that were cancelled.
+    `batch`: the most of a batch; `waste`: the share of padding that a batch may have; `wait`: seconds that a request waits for company;
+    `queue`: requests that may wait.
     """
 
     def __init__(
@@ -62,11 +64,16 @@ class Server:
 
     def submit(self, request: torch.Tensor) -> Future:
         """The answer to a request, when it is there. Blocks while too many wait."""
-        if self.closed:
-            raise RemoteError("this server is closed")
-        self.room.acquire()
+        if not isinstance(request, torch.Tensor) or not request.dim():
+            raise TypeError("a request is a tensor with at least one dim, of which the first is its length")
+        if not self.room.acquire(blocking=False):
+            self.counts["blocked"] += 1
+            self.room.acquire()
         answer: Future = Future()
         with self.changed:
+            if self.closed:
+                self.room.release()
+                raise RemoteError("this server is closed")
             self.waiting.append((time.monotonic(), request, answer))
             self.changed.notify()
         return answer
@@ -83,6 +90,16 @@ class Server:
 
     # -- the thread -----------------------------------------------------------------------------------------------------------------
     def run(self) -> None:
+        try:
+            self.serve()
+        except BaseException as e:  # nobody waits for a thread that is no more
+            with self.changed:
+                self.closed = True
+                left = [w[2] for w in self.waiting] + [a for _, answers in self.out for a in answers]
+            self.refuse(left, RemoteError(f"the server ended: {type(e).__name__}: {e}"))
+            raise
+
+    def serve(self) -> None:
         while True:
             with self.changed:
                 while not self.waiting and not self.out and not self.closed:
@@ -98,11 +115,12 @@ class Server:
                 time.sleep(self.wait / 4)
 
     def chosen(self) -> list[tuple[float, torch.Tensor, Future]]:
-        """The oldest request and those of like length, if there are enough of them or it has waited long enough."""
+        """The oldest request and those of its dtype and like sizes, if there are enough of them or it has waited long enough."""
         if not self.waiting:
             return []
         first = self.waiting[0]
-        near = sorted(self.waiting, key=lambda w: abs(w[1].shape[0] - first[1].shape[0]))
+        like = lambda t: (t.dtype, t.shape[1:])
+        near = sorted((w for w in self.waiting if like(w[1]) == like(first[1])), key=lambda w: abs(w[1].shape[0] - first[1].shape[0]))
         some: list[Any] = []
         for w in near:
             lengths = [x[1].shape[0] for x in (*some, w)]
@@ -115,7 +133,13 @@ class Server:
         return some
 
     def start(self, some: list[tuple[float, torch.Tensor, Future]]) -> None:
+        if gone := [w[2] for w in some if not w[2].set_running_or_notify_cancel()]:  # nobody wants these any more
+            self.counts["cancelled"] += len(gone)
+            self.room.release(len(gone))
+            some = [w for w in some if not w[2].cancelled()]
         answers = [w[2] for w in some]
+        if not answers:
+            return
         try:
             rank = next(self.turn)
             x = torch.nn.utils.rnn.pad_sequence([w[1] for w in some], batch_first=True)

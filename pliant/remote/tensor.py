@@ -26,11 +26,12 @@ from pliant.remote.placements import OnWorker, Placement, RemoteError, each
 class Handle:
     """What the controller holds of a tensor on the workers; they drop theirs when nobody holds it any more."""
 
-    __slots__ = ("beside", "copy", "id", "memory", "mesh", "__weakref__")
+    __slots__ = ("beside", "copy", "id", "laid", "memory", "mesh", "__weakref__")
+    laid: bool  # whether the tensor lies in memory on the workers as the controller says (whole ones; of pieces nothing is known)
     beside: tuple[int, ...]  # of what says whether an operator has succeeded: the handles of its other results
 
-    def __init__(self, mesh: Any, id_: int, memory: int | None = None, copy: bool = False) -> None:
-        self.mesh, self.id, self.copy, self.beside = mesh, id_, copy, ()  # a copy that should be a view of `memory`
+    def __init__(self, mesh: Any, id_: int, memory: int | None = None, copy: bool = False, laid: bool = True) -> None:
+        self.mesh, self.id, self.copy, self.laid, self.beside = mesh, id_, copy, laid, ()  # a copy that should be a view of `memory`
         self.memory = id_ if memory is None else memory  # the same for tensors that may share memory
         mesh.live[id_] = None
         if copy:

@@ -12,7 +12,8 @@ from pliant.remote.mesh import Mesh
 
 @contextlib.contextmanager
 def timeline(mesh: Mesh, path: Any) -> Iterator[None]:
-    """What happens inside is written to `path`: on the controller sending and waiting, on each worker the commands."""
+    """What happens inside is written to `path`: on the controller sending and waiting, on each worker the commands, and in
+    them where it waits for others (`all_reduce`, ..., `receive 2` from worker 2): those who wait least are waited for."""
     told(mesh, True)
     mesh.times, mesh.timed = [], True
     try:

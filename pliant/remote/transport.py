@@ -178,14 +178,16 @@ class RayTransport:
 
     def exported(self, rank: int, n: int, handles: list[int]) -> Any:
         """What a worker has saved, in the object store, where it outlives the worker's process."""
-        ref = self.actors[rank].exported.remote(n, handles)
-        self.ray.wait([ref], timeout=self.timeout, fetch_local=False)
-        return ref
+        done, data = self.actors[rank].stored.options(num_returns=2).remote(n, handles)
+        self.get(rank, done, self.timeout)  # Dead if it is lost before it has put them there
+        return data
 
     def refill(self, rank: int, n: int, parts: list[Any]) -> Any:
         return self.actors[rank].refill.remote(n, *parts)
 
     def close(self) -> None:
+        if not self.ray.is_initialized():  # at the end of the process
+            return
         for a in (*[a for a, *_ in self.relays], *self.actors):
             self.ray.kill(a)
         self.actors = self.first = self.relays = []

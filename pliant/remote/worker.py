@@ -22,6 +22,7 @@ from pliant import turns
 from pliant.codegen import failures
 from pliant.export.program import Program
 from pliant.export.run import Runner, strides_of
+from pliant.export.signature import SignatureError
 from pliant.export.text import Reader
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Site
@@ -72,10 +73,40 @@ def same_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
     return all(n == 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))
 
 
+def lying_as(t: torch.Tensor, strides: list[Any]) -> torch.Tensor:
+    """The same elements, with strides in the order and at the distances that a program was recorded with, where a dim has one element at
+    most, so that its stride says nothing."""
+    hints = [n if type(n) is int else n.hint for n in strides]
+    if not t.numel():
+        return t.as_strided(t.shape, hints)
+    found = list(t.stride())
+    inner, of_inner = 1, 1
+    for d in sorted(range(t.dim()), key=lambda d: (hints[d], -d)):
+        if t.shape[d] == 1:
+            found[d] = inner * max(hints[d] // of_inner, 1)
+        inner, of_inner = max(found[d], 1), max(hints[d], 1)
+    return t.as_strided(t.shape, found)
+
+
 class Exact(Runner):
     """Runs a program. `views`: inputs of which it gives views, which must therefore lie as the program says."""
 
     views: frozenset[str] = frozenset()
+
+    def __init__(self, p: Program) -> None:
+        super().__init__(p)
+        taken = {s.name for r in (*p.relations, *p.asserts) for s in r.expr.symbols()}
+        number = lambda n: n if type(n) is int else liveness.number(n)
+        strides = {i.name: [number(n) for n in i.value.strides] for i in p.inputs if i.is_tensor}
+        self.by_strides = {n: of for n, of in strides.items() if any(s.name in taken for e in of if type(e) is Expr for s in e.symbols())}
+
+    def flat(self, values: dict[str, Any]) -> list[Any]:
+        if self.by_strides:
+            try:
+                self.caller.check(values)
+            except SignatureError:
+                values = values | {n: lying_as(values[n], of) for n, of in self.by_strides.items()}
+        return super().flat(values)
 
     def laid_out(self, i: Any, v: torch.Tensor, env: dict[str, Any], back: list) -> torch.Tensor:
         if v.stride() == strides_of(i.value, env) and not v.is_conj() and not v.is_neg():
@@ -383,13 +414,15 @@ class Worker:
         self.tensors = copied(self.saved[command[1]]) if command[1] else {}
 
     def count(self, command: list, tensors: list, parts: Any, answers: list, *_: Any) -> None:
-        moved = self.group.moved if self.group is not None else 0
-        answers.append({**self.counts, "moved": moved, "tensors": len(self.tensors), "programs": len(self.programs), "pid": os.getpid()})
+        of_group = {"moved": 0, "waited": 0.0} if self.group is None else {"moved": self.group.moved, "waited": self.group.waited}
+        answers.append({**self.counts, **of_group, "tensors": len(self.tensors), "programs": len(self.programs), "pid": os.getpid()})
 
     def trace(self, command: list, tensors: list, parts: Any, answers: list, *_: Any) -> None:
         """["trace", on]: begin or end to write down when commands ran; what was written so far."""
         answers.append(self.times)
         self.times, self.timed = [], command[1]
+        if self.group is not None:
+            self.group.timed(self.times if self.timed else None)
 
     def sleep(self, command: list, *_: Any) -> None:
         """["sleep", seconds, rank]: for tests of hung workers."""
@@ -405,6 +438,7 @@ class Worker:
         """Become one of a group of workers, the `epoch`-th that there is."""
         self.group = None
         self.group = make_group(self.rank, self.size, epoch)
+        self.group.timed(self.times if self.timed else None)
         return os.getpid()
 
     def exported(self, n: int, handles: list[int]) -> bytes:
@@ -423,6 +457,11 @@ class Worker:
                     memory.append(torch.empty(0, dtype=torch.uint8).set_(s))
                 views.append([h, storages[s._cdata], wire.NAMES[t.dtype], t.storage_offset(), list(t.shape), list(t.stride())])
         return wire.encode(0, views, memory)
+
+    def stored(self, n: int, handles: list[int]) -> tuple[int, bytes]:
+        """`exported`, and before it a number, by which the caller knows that it is there without fetching it."""
+        data = self.exported(n, handles)
+        return len(data), data
 
     def refill(self, n: int, *parts: bytes) -> None:
         """Take what other workers, or this one before it died, had saved."""

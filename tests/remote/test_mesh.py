@@ -433,6 +433,25 @@ def test_the_timeline_has_everybody(mesh, tmp_path):
     assert all(e["ts"] + e["dur"] >= sent for e in spans if e["name"].startswith("call")), "no worker runs what was not sent yet"
 
 
+def test_who_waits_for_whom(mesh, tmp_path):
+    """One worker is late: the others wait for it, in collectives and for what it sends."""
+    x, w = mesh.shard(torch.ones(9)), mesh[1].put(torch.ones(3))
+    total = pliant.compile(lambda t: t.sum() * t, on=mesh)
+    total(x).cpu()
+    before = [worker["waited"] for worker in mesh.stats()["workers"]]
+    with remote.timeline(mesh, tmp_path / "t.json"):
+        mesh.issue(["sleep", 0.4, 1])
+        assert total(x).sum().item() == 81
+        mesh.issue(["sleep", 0.4, 1])
+        assert (w.to_worker(2) + 1).sum().item() == 6
+    found = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    longest = lambda pid, name: max((e["dur"] / 1e6 for e in found if e["ph"] == "X" and e["pid"] == pid and e["name"] == name), default=0)
+    assert longest(1, "all_reduce") > 0.3 > longest(2, "all_reduce") and longest(3, "all_reduce") > 0.3
+    assert longest(3, "receive 1") > 0.3
+    waited = [worker["waited"] - then for worker, then in zip(mesh.stats()["workers"], before, strict=True)]
+    assert waited[1] < 0.3 < waited[0] and waited[2] > 0.6
+
+
 def test_counts_of_the_mesh(mesh):
     x = mesh.shard(torch.ones(4, 2))
     f = pliant.compile(lambda t: (t * 2).sum(), on=mesh)

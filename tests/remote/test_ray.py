@@ -47,7 +47,8 @@ def batches(steps):
     return [(torch.randn(4 + i, 6, generator=g), torch.randint(0, 5, (4 + i,), generator=g)) for i in range(steps)]
 
 
-def test_training_goes_on_when_a_worker_is_killed(ray_session):
+@pytest.mark.parametrize("killed", [[1], [0, 1]], ids=["one", "all"])
+def test_training_goes_on_when_workers_are_killed(ray_session, killed):
     """The losses are those of one process, before and after; shards are there again, too."""
     a, b = made(), made()
     here = step_of(a, torch.optim.AdamW(a.parameters(), lr=1e-2))
@@ -61,10 +62,11 @@ def test_training_goes_on_when_a_worker_is_killed(ray_session):
             losses.append(step(mesh.shard(x), mesh.shard(y)))
             mesh.flush()
             if i == 5:
-                os.kill(mesh.pids[1], signal.SIGKILL)
+                for rank in killed:
+                    os.kill(mesh.pids[rank], signal.SIGKILL)
         assert [float(v) for v in losses] == pytest.approx(want, rel=1e-4)
         assert torch.equal(kept.cpu(), torch.arange(7.0))
-        assert mesh.counts["recoveries"] == 1 and mesh.counts["saves"] >= 1
+        assert mesh.counts["saves"] >= 1 and 1 <= mesh.counts["recoveries"] <= len(killed)
         stats = mesh.stats()
         assert stats["leaked"] == 0 and len({w["pid"] for w in stats["workers"]} | {os.getpid()}) == 3
         moved = mesh[0].put(torch.ones(3)).to_worker(1)

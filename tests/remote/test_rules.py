@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 
 import pytest
 import torch
@@ -226,3 +227,65 @@ def test_what_a_graph_makes_is_written_through_views_of_pieces(mesh, name):
         for dim in (0, 1):
             given = mesh.shard(x, dim)
             assert torch.allclose(there(given).cpu(), WRITTEN[name](x)) and torch.equal(given.cpu(), x)
+
+
+PLACES = {
+    "replicated": lambda m, t: m.replicate(t), "rows": lambda m, t: m.shard(t), "columns": lambda m, t: m.shard(t, 1),
+    "one worker": lambda m, t: m[2].put(t),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_views_of_what_lies_otherwise_on_the_workers(mesh, place):
+    """Gathered, a view is a tensor of its own there, without the gaps that it has in one process."""
+    for shape in ((2, 1, 8), (4, 3, 8), (1, 2, 8)):
+        a = torch.linspace(-1, 1, math.prod(shape)).reshape(shape)
+        here, there = a[..., 6:], PLACES[place](mesh, a)[..., 6:]
+        if shape[1] == 1:
+            here, there = here.flatten(0, 1), there.flatten(0, 1)
+        else:
+            here, there = here[:, 0], there[:, 0]
+        assert here.stride() == there.stride()
+        for view in (lambda t: t.unflatten(0, (-1, 1)), lambda t: t.view(-1, 1, 2), lambda t: t[:1].flatten(), lambda t: t.unsqueeze(1)):
+            assert torch.equal(view(there).cpu(), view(here))
+
+
+def scaled(x):
+    out = F.mse_loss(x, x * 2)
+    x.masked_fill_(x > 0, 0.3)
+    return out
+
+
+def scaled_and_viewed(x):
+    out = F.mse_loss(x, x * 2)
+    x.masked_fill_(x > 0, 0.3)
+    return out, x.flatten()
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("fn", [scaled, scaled_and_viewed])
+def test_writes_to_what_lies_otherwise_on_the_workers(mesh, place, fn):
+    """A program that goes by the order of strides, on pieces of one element or none, whose strides say nothing, and on views with gaps."""
+    compiled = pliant.compile(fn, on=mesh)
+    done = 0
+    views = (lambda t: t, torch.t, lambda t: t[:, ::2], lambda t: t[:1])
+    for shape, view in itertools.product(((1, 2), (4, 2), (3, 5), (1, 1), (0, 2)), views):
+        a = torch.linspace(-1, 1, math.prod(shape)).reshape(shape)
+        r = PLACES[place](mesh, a.clone())
+        here, there = view(a), view(r)
+        want = flat(fn(here))
+        try:
+            got = flat(compiled(there))
+        except remote.Refused:  # a view of pieces that is a copy
+            continue
+        for x, y in zip(want, got, strict=True):
+            torch.testing.assert_close(y.cpu(), x, equal_nan=True)
+        assert torch.equal(r.cpu(), a)
+        assert torch.equal(there.cpu(), here)
+        done += 1
+    assert done >= 11
+
+
+@pytest.mark.parametrize("workers, seed", [(3, 9103297), (2, 9200168)])
+def test_random_programs_that_lay_otherwise(workers, seed):
+    assert remote_fuzz.fuzz(1, seed, (workers,), 600)["wrong"] == 0

@@ -133,11 +133,12 @@ def item_for_c(fn: Any, item: Any) -> Any:
         raise
 
 
-MADE_BY = (list, tuple, set, dict, collections.deque, collections.OrderedDict)
+EMPTY: tuple[Any, ...] = (
+    [], (), set(), {}, {}.values(), {}.items(), collections.deque(), collections.OrderedDict(),
+)  # fmt: skip
 ITERATORS = {
-    *(f for f in vars(itertools).values() if isinstance(f, type) and f is not itertools.count), enumerate, zip, map, filter, reversed,
-    *(type(iter(t())) for t in MADE_BY), *(type(iter(v())) for v in ({}.values, {}.items)),
-    *(type(reversed(t())) for t in MADE_BY if hasattr(t, "__reversed__")), *(type(reversed(v())) for v in ({}.values, {}.items)),
+    *(f for f in vars(itertools).values() if hasattr(f, "__next__") and f is not itertools.count), enumerate, zip, map, filter, reversed,
+    *(type(iter(o)) for o in EMPTY), *(type(reversed(o)) for o in EMPTY if hasattr(o, "__reversed__")),
 }  # fmt: skip
 """Iterators of C, which hold what they walk."""
 

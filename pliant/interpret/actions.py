@@ -31,10 +31,7 @@ def native_action(f: Any) -> tuple[tuple, int, int, int]:
     """The action of the instruction that frame `f` has just fetched."""
     i = f.pc - 1
     kind = f.decoded.kinds[i]
-    row = ACTIONS.get(kind)
-    if row is None:
-        raise vm.capture_failed(f"a break at {kind.name!r} is not possible")
-    action, pops, pushes = row(f, f.decoded.ins[i][1])
+    action, pops, pushes = ACTIONS[kind](f, f.decoded.ins[i][1])
     return action, pops, pushes, f.decoded.offsets[i + 1] if i + 1 < len(f.decoded.offsets) else -1
 
 

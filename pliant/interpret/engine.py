@@ -18,7 +18,7 @@ from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import casts, changing_numbers, decompositions, derivatives, emptiness, implemented, layout, recurrent, resizing, symnode
 from pliant.graph.operands import op_inputs
-from pliant.graph.originals import SPELLED, gc, torch
+from pliant.graph.originals import ORIGINAL, SPELLED, gc, torch
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.schema import written
 from pliant.graph.symnode import SYMS
@@ -104,6 +104,7 @@ from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame, with_defaults
 from pliant.interpret.calls import BY_CODE, guard_function, inline, new_frame
+from pliant.interpret.capture import CaptureFailed, FirstCall, UserError
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
 from pliant.interpret.gate import captured_call, readable, through_c
@@ -136,26 +137,6 @@ if torch.distributed.is_available():
     from pliant.interpret import collectives  # noqa: F401
 
 MAX_RESTARTS = 64
-
-
-class CaptureFailed(PliantError):
-    """This frame cannot be captured (not the user's fault); it runs in eager PyTorch."""
-
-
-class FirstCall(CaptureFailed):
-    """An object from outside becomes what it is at its first call, once and for all: eager PyTorch does that, graphs come after it."""
-
-
-class UserError(Exception):
-    """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real.
-
-    `of_torch`: PyTorch refused a call of stand-ins. Its shape functions often say so by another type of exception than its kernels.
-    """
-
-    def __init__(self, error: BaseException, of_torch: bool = False) -> None:
-        super().__init__(type(error).__name__)
-        self.error = error
-        self.of_torch = of_torch
 
 
 SOURCED.add(Lazy)
@@ -343,7 +324,7 @@ OF_SIZES = frozenset((torch.zeros, torch.ones, torch.empty, torch.rand, torch.ra
 
 def number_in(t: TracedTensor) -> Any:
     whole = not t.sizes and not t.dtype.is_floating_point and not t.dtype.is_complex and t.dtype is not torch.bool
-    return t.item() if whole else t
+    return ORIGINAL.item(t) if whole else t
 
 
 OTHER_WAYS = (

@@ -25,7 +25,7 @@ from pliant.graph.originals import is_grad_enabled, torch
 from pliant.graph.traced import CALLS_REFUSED, PYTHON_BACKWARD, READ_BEFORE, UNBACKED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Site
 from pliant.guards.program import compiled
-from pliant.interpret import CaptureFailed, FirstCall, UserError, capture, collection_paused, interrupts, late_errors
+from pliant.interpret import CaptureFailed, FirstCall, LeftToPython, UserError, capture, collection_paused, interrupts, late_errors
 from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
@@ -227,6 +227,11 @@ class Region:
         except FirstCall as e:
             record.firsts += 1
             return EAGER if record.firsts <= MOST_FIRSTS else self.fall_back(code, record, e)
+        except LeftToPython as e:
+            events.emit("policy", what=str(e), where=self.config.label(code))
+            if not checkpoints.awaited(code):
+                native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
+            return EAGER
         except UserError as e:
             behind = vm.trace.assumed[-1:] or [e.way.branch for e in vm.trace.exits[-1:]]
             if behind:

@@ -152,7 +152,8 @@ class FirstCall(CaptureFailed):
 
 
 class LeftToPython(CaptureFailed):
-    """A frame that goes on at an instruction which CPython must run, and after which no other can go on: it runs the rest of the frame."""
+    """CPython alone can answer what this frame asks from its first instruction on (behind a graph break: from where it goes on). It runs
+    the frame, and no mistake of pliant's is the reason."""
 
 
 class UserError(Exception):

@@ -104,7 +104,7 @@ from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame, with_defaults
 from pliant.interpret.calls import BY_CODE, guard_function, inline, new_frame
-from pliant.interpret.capture import CaptureFailed, FirstCall, UserError
+from pliant.interpret.capture import CaptureFailed, FirstCall, LeftToPython, UserError
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
 from pliant.interpret.gate import captured_call, readable, through_c
@@ -145,6 +145,7 @@ opcodes.OPAQUE_TYPES.add(Opaque)
 vm.late_types = {TracedTensor, LateText, Opaque, torch.SymInt, torch.SymFloat, torch.SymBool}
 vm.capture_failed = CaptureFailed
 vm.first_call = FirstCall
+vm.left_to_python = LeftToPython
 
 
 def internal_error(e: BaseException) -> bool:

@@ -433,11 +433,11 @@ def made_here(x: Any) -> bool:
 
 
 def inside(x: Any) -> bool:
-    """Whether `x` is a result of the program's, whose gradient is wanted and kept. Raises CaptureFailed where nobody could keep it."""
+    """Whether `x` is a result of the program's, whose gradient is wanted and kept. Raises LeftToPython where nobody could keep it."""
     if type(x) is not TracedTensor or not made_here(x) or x.is_leaf or not x.requires_grad or id(x) in vm.world.retained:
         return False
     if RETAINED in vm.refused:
-        raise vm.capture_failed("a gradient of a tensor that is made here, and is needed outside of the graph")
+        raise vm.left_to_python("a gradient of a tensor that is made here, and is needed outside of the graph")
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import time
@@ -228,10 +229,7 @@ class Region:
             record.firsts += 1
             return EAGER if record.firsts <= MOST_FIRSTS else self.fall_back(code, record, e)
         except LeftToPython as e:
-            events.emit("policy", what=str(e), where=self.config.label(code))
-            if not checkpoints.awaited(code):
-                native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
-            return EAGER
+            return RETRY if without_exits(record) else self.leave(code, record, e)
         except UserError as e:
             behind = vm.trace.assumed[-1:] or [e.way.branch for e in vm.trace.exits[-1:]]
             if behind:
@@ -351,9 +349,24 @@ class Region:
         events.count("fallbacks")
         events.emit("fallback", id=number, name=name, error=repr(error))
         if record.failures == 0:
-            warnings.warn(f"pliant W{number}: {name} runs in eager PyTorch: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=3)
+            with contextlib.suppress(RuntimeWarning):  # where warnings are errors: none of the program's own raises here
+                text = f"{name} runs in eager PyTorch: {type(error).__name__}: {error}"
+                warnings.warn(f"pliant W{number}: {text}", RuntimeWarning, stacklevel=3)
         record.failures += 1
         if record.failures >= GIVE_UP and not checkpoints.awaited(code):
+            native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
+        return EAGER
+
+    def leave(self, code: CodeType, record: Record, why: LeftToPython) -> tuple:
+        """What this frame asks CPython alone can answer, from its first instruction on: it runs there, and that is no failure."""
+        if self.config.fullgraph:
+            raise GraphBreakError(f"{where(code)} runs in CPython: {why}")
+        whole = resume.info_of(code) is None
+        if whole:
+            events.count("fallbacks")
+        events.emit("policy", what=str(why), where=self.config.label(code))
+        record.failures += 1
+        if (record.failures >= GIVE_UP or not whole) and not checkpoints.awaited(code):
             native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
         return EAGER
 

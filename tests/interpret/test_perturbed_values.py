@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import operator
+import random
+import types
+import warnings
+import weakref
 
 import numpy as np
 import pytest
 import torch
 
+from pliant.errors import GraphBreakError
 from tests.helpers import pliant
 
 
@@ -125,3 +131,83 @@ TOLD = [
 @pytest.mark.parametrize("program", TOLD)
 def test_a_tuple_of_which_no_copy_is_made_changes(program, make):
     compare(program, *[lambda d=d: (torch.ones(2), make(d)) for d in (3, 4, 5, 6, 3, 5, 7)])
+
+
+# -- which of equal values are one --------------------------------------------------------------------------------------------
+def another(v):
+    """An equal object, if there can be one."""
+    if type(v) is str:
+        return "".join(list(v))
+    return type(v)(repr(v)) if type(v) in (int, float) and v == v else v
+
+
+HOLDER = types.SimpleNamespace(n=None)
+
+
+def one_that_is_held(x, n, m):
+    HOLDER.n = n
+    return x + 1, HOLDER.n is n, HOLDER.n is m
+
+
+ONE = [
+    lambda x, n, m: (x + 1, n is m),
+    lambda x, n, m: (x + 1, operator.is_(n, m), operator.is_not(n, m), [p is q for p, q in zip([n, m], [m, n], strict=True)]),
+    lambda x, n, m: x + 1 if n is m else x * 2,
+    one_that_is_held,
+]
+
+
+@pytest.mark.parametrize("program", ONE)
+@pytest.mark.parametrize("seed", range(4))
+def test_which_of_two_equal_values_are_one(program, seed):
+    rng = random.Random(seed)
+    values = [1, 2, 300, 301, 0.5, float("nan"), 2**70, True, None, "ab cd", "x"]
+    fresh = types.FunctionType(program.__code__.replace(co_name=f"program_{seed}"), program.__globals__)
+    run = compiled(fresh)
+    for _ in range(24):
+        n = rng.choice(values)
+        m = rng.choice([n, another(n), another(n), rng.randrange(3)])
+        assert said(run, torch.ones(2), n, m) == said(program, torch.ones(2), n, m), (n, m, n is m)
+
+
+# -- what CPython alone can answer --------------------------------------------------------------------------------------------
+def dead(x):
+    r = weakref.ref(x * 2)
+    return r() is None, x + 1
+
+
+def deleted(x):
+    y = x * 2
+    z = y + 1
+    r = weakref.ref(y)
+    alive = r() is not None
+    del y
+    return alive, r() is None, z.detach()
+
+
+@pytest.mark.parametrize("program", [dead, deleted])
+def test_weak_references_to_tensors_with_gradients_that_have_ended(program):
+    run = compiled(program)
+    for k, wanted in enumerate((False, True, True, False, True, True, False)):
+        x = torch.ones(3 + k, requires_grad=wanted)
+        assert said(run, x) == said(program, x)
+
+
+def test_a_frame_that_cpython_alone_can_answer_is_told_of():
+    run = pliant.compile(dead, backend="aten", fullgraph=True)
+    with pytest.raises(GraphBreakError, match="runs in CPython"):
+        run(torch.ones(3, requires_grad=True))
+
+
+def test_a_frame_that_is_given_up_raises_nothing_where_warnings_are_errors(monkeypatch):
+    def program(x):
+        return x + 1
+
+    def fails(*args, **kwargs):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr("pliant.jit.region.emit", fails)
+    run = pliant.compile(program, backend="aten", strict=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(run(torch.ones(3)), torch.full((3,), 2.0))

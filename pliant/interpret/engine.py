@@ -275,6 +275,8 @@ def decomposed_in_python(rec: TorchOp) -> Any:
     """PyTorch's own decomposition in Python takes symbolic sizes."""
     fn, args, kwargs = rec.fn, rec.args, rec.kwargs
     vm.world.decomposed = True
+    if fn in resizing.UPSAMPLING and resizing.unsure(args, kwargs):
+        raise Break("PL0011", "the kernels may refuse what PyTorch's code for symbolic sizes takes")
     if fn is torch.nn.functional.interpolate:
         if resizing.stays_whole(args, kwargs):
             with layout.framework():
@@ -285,7 +287,7 @@ def decomposed_in_python(rec: TorchOp) -> Any:
             args, kwargs = (), resizing.settled(args, kwargs)
     with enable_python_dispatcher(), layout.framework(last_try=True):
         out = fn(*args, **kwargs)
-        if fn is not torch.nn.functional.interpolate:
+        if fn is not torch.nn.functional.interpolate and fn not in resizing.UPSAMPLING:
             return out
         if any([resizing.to_nothing(out, n) for n in out.shape[2:]]):
             raise Break("PL0011", "the kernels refuse to resize to nothing")

@@ -211,3 +211,24 @@ def test_a_frame_that_is_given_up_raises_nothing_where_warnings_are_errors(monke
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert torch.equal(run(torch.ones(3)), torch.full((3,), 2.0))
+
+
+# -- images resized by numbers of NumPy's ---------------------------------------------------------------------------------------
+IMAGES = [
+    lambda: torch.linspace(0, 1, 16).reshape(1, 1, 4, 4), lambda: torch.arange(16).reshape(1, 1, 4, 4), lambda: torch.ones(1, 0, 4, 4),
+    lambda: torch.ones(0, 1, 4, 4), lambda: torch.ones(2, 3, 4, 5), lambda: torch.ones(1, 1, 4, 4, dtype=torch.complex64),
+    lambda: torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last), lambda: torch.ones(1, 1, 4, 4, dtype=torch.bool),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("factor", [np.float64(1.5), np.float32(1.5), np.int64(2), 1.5], ids=repr)
+@pytest.mark.parametrize("program", [
+    lambda x, s: torch.nn.functional.interpolate(x, scale_factor=s),
+    lambda x, s: torch._C._nn.upsample_nearest2d(x, None, [float(s)] * 2),
+])  # fmt: skip
+def test_images_are_resized_by_numbers_of_numpy(program, factor):
+    run = compiled(lambda x: program(x, factor))
+    for make in IMAGES:
+        x = make()
+        want, got = (said(lambda x: (o := fn(x), o.stride()), x) for fn in (lambda x: program(x, factor), run))  # noqa: B023
+        assert want == got, make

@@ -16,7 +16,7 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import intrinsic
 from pliant.bytecode.kinds import Kind
 from pliant.bytecode.version import CALLABLE_FIRST
-from pliant.graph.originals import operator
+from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import SYMS
 from pliant.interpret import loggers, output, runtime
 from pliant.interpret.capture import AND_NULL, NULL
@@ -173,9 +173,18 @@ def contains(f: Any, invert: int) -> Row:
 
 def not_of_numbers(a: Any, b: Any) -> None:
     """Behind a break a number may be another object that is equal: only the frame as it was called can tell whether two are one."""
+    if all([is_small(v) for v in (a, b)]):
+        return
     made_again = [type(v) in KNOWN_BY_WORTH or type(v) in SYMS for v in (a, b)]
     if all(made_again) or any(made_again) and (type(a) in OPAQUE_TYPES or type(b) in OPAQUE_TYPES):
         raise vm.left_to_python("whether two equal numbers are one object")
+
+
+def is_small(v: Any) -> bool:
+    """Whether this is an int of which CPython has one alone: a guard, if it is symbolic."""
+    if type(v) is torch.SymInt and all([s.backed for s in v.node.expr.symbols()]):
+        return vm.truth(v >= -5) and vm.truth(v <= 256)
+    return type(v) is int and -5 <= v <= 256
 
 
 def is_op(f: Any, invert: int) -> Row:

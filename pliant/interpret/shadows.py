@@ -445,7 +445,7 @@ def read_deep(world: World, c: Any, seen: set | None = None) -> None:
         read_deep(world, x, seen)
 
 
-def pin_items(world: World, c: tuple) -> None:
+def pin_items(world: World, c: Any) -> None:
     """All that a tuple from outside holds that stands for itself, since no copy of it can be made."""
     source, held = world.sources[id(c)], tuple.__getitem__(c, slice(None))  # whatever its class makes of its items
     world.guard(source, "LENGTH", len(held))

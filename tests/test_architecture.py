@@ -351,7 +351,7 @@ ASKED_DIRECTLY: dict[tuple[str, str, str], str] = {
     ("attributes", "gets", "bool"): "of a flag of a type",
     ("calls", "answered", "str"): "a message of an error",
     ("hashes", "l_symbol_hash", "hash"): "of a number, pinned",
-    ("hashes", "hash_of_tensor", "hash"): "of an id",
+    ("hashes", "hash_of_identity", "hash"): "of an id",
     ("lookasides", "l_range", "range"): "of ints that `gate.index` gave, or to raise",
     ("opcodes_build", "build_map", "range"): "over the operands",
     ("opcodes_build", "format_value", "bool"): "of the flags of an instruction",
@@ -460,13 +460,14 @@ NOT_YET = ("pliant/graph/originals.py",)
 
 @pytest.mark.parametrize("file", [f for f in FILES if f.startswith(AT_WORK) and f not in NOT_YET])
 def test_functions_of_libraries_are_read_as_they_were(file):
-    """A program may replace `torch.where`: code that is at work while programs run has such modules from `graph.originals`."""
-    libraries = {"gc": gc, "math": math, "operator": operator, "torch": torch, "torch._C": torch._C}
+    """A program may replace `torch.where`: code that is at work while programs run has such modules from `graph.originals`. A class is
+    the program's also there: its methods are those of `ORIGINAL`."""
+    libraries = {"gc": gc, "math": math, "operator": operator, "torch": torch, "torch._C": torch._C, "torch.Tensor": torch.Tensor}
     plain = {a.name for n in tree(file).body if isinstance(n, ast.Import) for a in n.names if a.asname is None} & libraries.keys()
     for fn in nodes(file):
         if isinstance(fn, ast.FunctionDef | ast.Lambda):
             for n in (n for part in (fn.body if isinstance(fn.body, list) else [fn.body]) for n in ast.walk(part)):
                 of = ast.unparse(n.value) if isinstance(n, ast.Attribute) else ""
-                if of.split(".")[0] in plain and of in libraries:
+                if (of.split(".")[0] in plain or of == "torch.Tensor") and of in libraries:
                     found = getattr(libraries[of], n.attr, None)
                     assert isinstance(found, type) or not callable(found), f"line {n.lineno}: {of}.{n.attr}"

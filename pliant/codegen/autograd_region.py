@@ -526,7 +526,9 @@ class AutogradRegion:
                     continue
                 w.names[h.vid] = f"r{i}"
                 if i in behind and h.vid in self.plan.differentiable_vids:
-                    name, put = ("_first_read", first_of_read) if h.vid in read else ("_first", FIRST)
+                    name, put = ("_first_read", first_of_read) if h.vid in read else ("_first", first)
+                    if put is first and not h.dtype.is_complex:
+                        name, put = "_first_plain", FIRST
                     w.globals[name] = put
                     lines.append(f"{name}(r{i})")
             return lines
@@ -543,11 +545,34 @@ FIRST = torch.ops.aten.lift.default
 the gradient (`retain_grad`) right for the first alone, where the result is written then: for others it asserts, or reads past the end."""
 
 
+class Unchanged(torch.autograd.Function):
+    """What `FIRST` does, which PyTorch refuses for complex numbers."""
+
+    @staticmethod
+    def forward(ctx: Any, t: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(t)
+        return t
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return grad
+
+
+def first(t: torch.Tensor) -> None:
+    """`FIRST` of any dtype; nothing is written."""
+    if not t.dtype.is_complex:
+        FIRST(t)
+        return
+    version = t._version
+    Unchanged.apply(t)
+    torch._C._autograd._unsafe_set_version_counter((t,), (version,))  # type: ignore[attr-defined]
+
+
 def first_of_read(t: torch.Tensor) -> None:
     """The same for a result that the backward program reads: its node knows the tensor, for gradients of gradients."""
     node: Any = t.grad_fn
     at = t.output_nr
-    FIRST(t)
+    first(t)
     node.above = {**getattr(node, "above", {}), at: weakref.ref(t)}
 
 

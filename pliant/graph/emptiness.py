@@ -14,7 +14,7 @@ from typing import Any
 from torch.nn import functional as F
 
 from pliant.graph import symnode
-from pliant.graph.originals import math, torch
+from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
 
@@ -148,7 +148,7 @@ def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
     if type(x) is not TracedTensor or x.dtype is not torch.int64 or x.device.type != "cpu" or type(n) not in (int, torch.SymInt):
         return fn(*args, **kwargs)
     if type(n) is int and n == -1 and not any([type(s) is int and s == 0 for s in x.sizes]):
-        n = x.max().item() + 1
+        n = ORIGINAL.item(ORIGINAL.max(x)) + 1
     if type(n) is torch.SymInt:
         if not x.trace.scope.assume(ops.gt(n.node.expr, 0), symnode.site_hook(), "Class values must be smaller than num_classes."):
             return fn(*args, **kwargs)

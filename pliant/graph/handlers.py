@@ -8,7 +8,7 @@ from pliant.graph import layout, symnode
 from pliant.graph.dispatch import check, dispatch, is_dense, record, same, through_meta
 from pliant.graph.known_numbers import counted, known_number, remember
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import is_grad_enabled, math, torch
+from pliant.graph.originals import ORIGINAL, is_grad_enabled, math, torch
 from pliant.graph.python_random import SEED
 from pliant.graph.record import Bind
 from pliant.graph.rules.shape import new
@@ -100,7 +100,7 @@ def item(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     data = known_data(trace, x)
     if data is not None:
         with torch._C._DisableTorchDispatch():
-            return data.item()
+            return ORIGINAL.item(data)
     number = known_number(trace, x)
     if number is None:
         number = counted(trace, x, len(trace.ops))
@@ -142,10 +142,10 @@ def tolist(x: TracedTensor) -> Any:
     Raises `Untraceable` if a size is symbolic.
     """
     if not x.sizes:
-        return x.item()
+        return ORIGINAL.item(x)
     if not all(type(s) is int for s in x.sizes):
         raise Untraceable("tolist", "the number of elements is symbolic", "data-dependent")
-    return [tolist(row) for row in x.unbind(0)]  # type: ignore[arg-type]
+    return [tolist(row) for row in torch.unbind(x, 0)]  # type: ignore[arg-type]
 
 
 # sizes from data ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pliant.graph.operators import Column
-from pliant.graph.originals import operator
+from pliant.graph.originals import ORIGINAL, operator
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
@@ -56,7 +56,7 @@ def counted(trace: Any, x: TracedTensor, until: int) -> Any:
                 return None
             added += n
         elif not is_input and op.target is CONSTANT and op.outs[0] is x:
-            base = op.args[0].constant.item()
+            base = ORIGINAL.item(op.args[0].constant)
             if base != base // 1 or abs(base) >= SMALL:
                 return None
     if is_input:
@@ -78,7 +78,7 @@ def addend(trace: Any, op: Any, x: TracedTensor) -> int | None:
     same = [t for t in written(op) if t.storage_id == x.storage_id]
     if type(n) is TracedTensor:
         data = trace.known.get(n.storage_id)
-        n = data.item() if data is not None and data.numel() == 1 else None
+        n = ORIGINAL.item(data) if data is not None and data.numel() == 1 else None
     return int(n) if len(same) == 1 and same[0] is x and type(n) in (int, float) and n == n // 1 and abs(n) < SMALL else None
 
 

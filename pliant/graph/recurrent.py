@@ -47,8 +47,10 @@ def layers(op: Any, states: int) -> Callable[..., Any]:
             return NotImplemented
         tensors = (x, *(hx if states == 2 else (hx,)), *params, *((second,) if packed else ()))
         options = [symnode.concrete(o) for o in (rest[1:] if packed else rest)]
-        if len(options) != (5 if packed else 6) or not all([type(o) in kinds for o, kinds in zip(options, OPTIONS, strict=False)]):
+        if len(options) != (5 if packed else 6):
             return NotImplemented  # which PyTorch refuses
+        if not all([type(o) in kinds for o, kinds in zip(options, OPTIONS, strict=False)]):
+            raise Untraceable(op.input, "options of other types, which PyTorch refuses or makes numbers of")
         given = list(hx) if states == 2 else hx
         drops, out = options[2] != 0 and options[3], NotImplemented
         if not drops or 0 <= options[2] <= 1:

@@ -63,6 +63,17 @@ def refused(args: tuple, kwargs: dict) -> bool:
     return isinstance(x, torch.Tensor) and (not x.is_floating_point() or any(type(n) is int and n == 0 for n in x.shape[1:]))
 
 
+UPSAMPLING = frozenset([fn for name, fn in vars(torch._C._nn).items() if "upsample_" in name])
+"""What `F.interpolate` calls."""
+
+
+def unsure(args: tuple, kwargs: dict) -> bool:
+    """`refused` of a call of one of these; and whether the strides of dims of 1, or of none, are the kernel's own."""
+    x: Any = (dict(zip(PARAMETERS, args, strict=False)) | kwargs).get("input")
+    few = isinstance(x, torch.Tensor) and any(type(n) is int and n <= 1 for n in x.shape[:2])
+    return refused(args, kwargs) or few and not all(map(same, x.strides, contiguous_strides(x.sizes)))
+
+
 def stays_whole(args: tuple, kwargs: dict) -> bool:
     """Whether this is an export, or PyTorch's Python code may give something else than its kernels, which look at more than sizes."""
     given = dict(zip(PARAMETERS, args, strict=False)) | kwargs

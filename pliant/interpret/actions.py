@@ -16,11 +16,12 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import intrinsic
 from pliant.bytecode.kinds import Kind
 from pliant.bytecode.version import CALLABLE_FIRST
-from pliant.graph.originals import operator
+from pliant.graph.originals import operator, torch
+from pliant.graph.symnode import SYMS
 from pliant.interpret import loggers, output, runtime
 from pliant.interpret.capture import AND_NULL, NULL
 from pliant.interpret.generators import METHODS, Generator
-from pliant.interpret.opcodes import super_operands
+from pliant.interpret.opcodes import KNOWN_BY_WORTH, OPAQUE_TYPES, super_operands
 from pliant.interpret.opcodes_build import call_ex_operands, call_kw_operands, call_operands, spread_operands
 from pliant.interpret.state import vm
 
@@ -31,10 +32,7 @@ def native_action(f: Any) -> tuple[tuple, int, int, int]:
     """The action of the instruction that frame `f` has just fetched."""
     i = f.pc - 1
     kind = f.decoded.kinds[i]
-    row = ACTIONS.get(kind)
-    if row is None:
-        raise vm.capture_failed(f"a break at {kind.name!r} is not possible")
-    action, pops, pushes = row(f, f.decoded.ins[i][1])
+    action, pops, pushes = ACTIONS[kind](f, f.decoded.ins[i][1])
     return action, pops, pushes, f.decoded.offsets[i + 1] if i + 1 < len(f.decoded.offsets) else -1
 
 
@@ -72,6 +70,8 @@ def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
         return ("call", sorted, (vm.locals(f),), {})
     if (fn is builtins.locals or fn is builtins.vars) and not args and not kw:
         return ("call", dict, (vm.locals(f),), {})
+    if (fn is operator.is_ or fn is operator.is_not) and len(args) == 2:
+        not_of_numbers(*args)
     if fn is super and not args and not kw:
         try:
             return ("call", super, super_operands(f) or (), {})
@@ -171,8 +171,25 @@ def contains(f: Any, invert: int) -> Row:
     return ("call", runtime.not_contains if invert else operator.contains, (s[-1], s[-2]), {}), 2, 1
 
 
+def not_of_numbers(a: Any, b: Any) -> None:
+    """Behind a break a number may be another object that is equal: only the frame as it was called can tell whether two are one."""
+    if all([is_small(v) for v in (a, b)]):
+        return
+    made_again = [type(v) in KNOWN_BY_WORTH or type(v) in SYMS for v in (a, b)]
+    if all(made_again) or any(made_again) and (type(a) in OPAQUE_TYPES or type(b) in OPAQUE_TYPES):
+        raise vm.left_to_python("whether two equal numbers are one object")
+
+
+def is_small(v: Any) -> bool:
+    """Whether this is an int of which CPython has one alone: a guard, if it is symbolic."""
+    if type(v) is torch.SymInt and all([s.backed for s in v.node.expr.symbols()]):
+        return vm.truth(v >= -5) and vm.truth(v <= 256)
+    return type(v) is int and -5 <= v <= 256
+
+
 def is_op(f: Any, invert: int) -> Row:
     s = f.stack
+    not_of_numbers(s[-2], s[-1])
     return ("call", operator.is_not if invert else operator.is_, (s[-2], s[-1]), {}), 2, 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from pliant.errors import PliantError
 from pliant.guards.guard import Guard, Site
 
 
@@ -140,3 +141,28 @@ class LastI:
     """The `lasti` integer that CPython pushes before an exception in a cleanup handler, as a byte offset // 2 of the original code."""
 
     value: int
+
+
+class CaptureFailed(PliantError):
+    """This frame cannot be captured (not the user's fault); it runs in eager PyTorch."""
+
+
+class FirstCall(CaptureFailed):
+    """An object from outside becomes what it is at its first call, once and for all: eager PyTorch does that, graphs come after it."""
+
+
+class LeftToPython(CaptureFailed):
+    """CPython alone can answer what this frame asks from its first instruction on (behind a graph break: from where it goes on). It runs
+    the frame, and no mistake of pliant's is the reason."""
+
+
+class UserError(Exception):
+    """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real.
+
+    `of_torch`: PyTorch refused a call of stand-ins. Its shape functions often say so by another type of exception than its kernels.
+    """
+
+    def __init__(self, error: BaseException, of_torch: bool = False) -> None:
+        super().__init__(type(error).__name__)
+        self.error = error
+        self.of_torch = of_torch

@@ -18,7 +18,7 @@ from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import casts, changing_numbers, decompositions, derivatives, emptiness, implemented, layout, recurrent, resizing, symnode
 from pliant.graph.operands import op_inputs
-from pliant.graph.originals import SPELLED, gc, torch
+from pliant.graph.originals import ORIGINAL, SPELLED, gc, torch
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.schema import written
 from pliant.graph.symnode import SYMS
@@ -105,6 +105,7 @@ from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame, with_defaults
 from pliant.interpret.calls import BY_CODE, guard_function, inline, new_frame
+from pliant.interpret.capture import CaptureFailed, FirstCall, LeftToPython, UserError
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
 from pliant.interpret.gate import captured_call, readable, through_c
@@ -139,32 +140,13 @@ if torch.distributed.is_available():
 MAX_RESTARTS = 64
 
 
-class CaptureFailed(PliantError):
-    """This frame cannot be captured (not the user's fault); it runs in eager PyTorch."""
-
-
-class FirstCall(CaptureFailed):
-    """An object from outside becomes what it is at its first call, once and for all: eager PyTorch does that, graphs come after it."""
-
-
-class UserError(Exception):
-    """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real.
-
-    `of_torch`: PyTorch refused a call of stand-ins. Its shape functions often say so by another type of exception than its kernels.
-    """
-
-    def __init__(self, error: BaseException, of_torch: bool = False) -> None:
-        super().__init__(type(error).__name__)
-        self.error = error
-        self.of_torch = of_torch
-
-
 SOURCED.add(Lazy)
 decompositions.SPELLED.update(recurrent.SPELLED | derivatives.SPELLED)
 opcodes.OPAQUE_TYPES.add(Opaque)
 vm.late_types = {TracedTensor, LateText, Opaque, torch.SymInt, torch.SymFloat, torch.SymBool}
 vm.capture_failed = CaptureFailed
 vm.first_call = FirstCall
+vm.left_to_python = LeftToPython
 
 
 def internal_error(e: BaseException) -> bool:
@@ -294,6 +276,8 @@ def decomposed_in_python(rec: TorchOp) -> Any:
     """PyTorch's own decomposition in Python takes symbolic sizes."""
     fn, args, kwargs = rec.fn, rec.args, rec.kwargs
     vm.world.decomposed = True
+    if fn in resizing.UPSAMPLING and resizing.unsure(args, kwargs):
+        raise Break("PL0011", "the kernels may refuse what PyTorch's code for symbolic sizes takes")
     if fn is torch.nn.functional.interpolate:
         if resizing.stays_whole(args, kwargs):
             with layout.framework():
@@ -304,7 +288,7 @@ def decomposed_in_python(rec: TorchOp) -> Any:
             args, kwargs = (), resizing.settled(args, kwargs)
     with enable_python_dispatcher(), layout.framework(last_try=True):
         out = fn(*args, **kwargs)
-        if fn is not torch.nn.functional.interpolate:
+        if fn is not torch.nn.functional.interpolate and fn not in resizing.UPSAMPLING:
             return out
         if any([resizing.to_nothing(out, n) for n in out.shape[2:]]):
             raise Break("PL0011", "the kernels refuse to resize to nothing")
@@ -344,7 +328,7 @@ OF_SIZES = frozenset((torch.zeros, torch.ones, torch.empty, torch.rand, torch.ra
 
 def number_in(t: TracedTensor) -> Any:
     whole = not t.sizes and not t.dtype.is_floating_point and not t.dtype.is_complex and t.dtype is not torch.bool
-    return t.item() if whole else t
+    return ORIGINAL.item(t) if whole else t
 
 
 OTHER_WAYS = (

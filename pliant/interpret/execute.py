@@ -12,7 +12,7 @@ from pliant.graph.symnode import SYMS
 from pliant.graph.traced import Untraceable, is_limit
 from pliant.interpret import checks, lifetimes, names_told, shadows, slips, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
-from pliant.interpret.capture import FrameState
+from pliant.interpret.capture import FrameState, LeftToPython
 from pliant.interpret.data_loops import CHANGING, at_header
 from pliant.interpret.late_items import may_be_late
 from pliant.interpret.late_text import TextNeeded, writable
@@ -190,9 +190,13 @@ def leave(f: Frame, b: Break, n: int) -> None:
         if not b.clean or f.moved == f.pc:
             raise Restart(f.serial, n - 1, b.code, b.reason, (f.code, f.pc - 1))
         b.site = site_of(f)
+        if b.action[0] == "none" and f.decoded.kinds[f.pc - 1] not in ACTIONS:
+            if f.top and n <= 1:  # (0: before it was fetched)
+                raise LeftToPython(f"{b.code}: {b.reason}")
+            b.action = lifetimes.STAND
         if b.action[0] == "none":
             b.action, operands, b.pushes, offset = native_action(f)
-        else:  # the frame stands still: at the header of a region loop, or where something is let go of
+        else:  # the frame stands still: at the header of a region loop, where something is let go of, or where CPython goes on alone
             operands, offset = 0, f.decoded.offsets[f.pc - 1]
         b.frames.append(suspend(f, operands, offset))
     else:

@@ -213,10 +213,11 @@ def l_get_value(args: tuple, kw: dict) -> Any:
     if kw or len(args) != 1 or type(args[0]) is not TracedTensor:
         return inline(optimizers._get_value, args, kw)
     plain = args[0].sizes == () and args[0].dtype in (*ROUNDED, torch.float64)
-    if not plain or vm.frame.code in NUMBERS_ASKED or rate_is_a_tensor():
-        return call(torch.Tensor.item, args, {})  # (of many numbers it raises)
+    asks_otherwise = lookup(args[0].pytype, "item") is not ORIGINAL.item
+    if not plain or asks_otherwise or vm.frame.code in NUMBERS_ASKED or rate_is_a_tensor():
+        return call(getattr_(args[0], "item"), (), {})  # (of many numbers it raises)
     # the tensor goes on as under any compiler, but 1 - beta ** step is computed with Python's precision: a step is a float32
-    return call(torch.Tensor.double, args, {}) if args[0].dtype in ROUNDED else args[0]
+    return graph_call(ORIGINAL.double, args, {}, "double") if args[0].dtype in ROUNDED else args[0]
 
 
 ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad
@@ -432,11 +433,11 @@ def made_here(x: Any) -> bool:
 
 
 def inside(x: Any) -> bool:
-    """Whether `x` is a result of the program's, whose gradient is wanted and kept. Raises CaptureFailed where nobody could keep it."""
+    """Whether `x` is a result of the program's, whose gradient is wanted and kept. Raises LeftToPython where nobody could keep it."""
     if type(x) is not TracedTensor or not made_here(x) or x.is_leaf or not x.requires_grad or id(x) in vm.world.retained:
         return False
     if RETAINED in vm.refused:
-        raise vm.capture_failed("a gradient of a tensor that is made here, and is needed outside of the graph")
+        raise vm.left_to_python("a gradient of a tensor that is made here, and is needed outside of the graph")
     return True
 
 

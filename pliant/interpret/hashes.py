@@ -36,8 +36,15 @@ def hash_of_tensor(t: TracedTensor) -> int:
     m = lookup(t.pytype, "__hash__")
     if m is not ORIGINAL.__hash__ and type(m) is FunctionType:
         return as_hash(interp(m, (t,), {}))
+    if m is not ORIGINAL.__hash__:
+        raise Break("PL0012", "the hash() of a tensor of a class of its own", clean=True)
+    return hash_of_identity(t)
+
+
+def hash_of_identity(t: Any) -> int:
+    """What PyTorch's own `Tensor.__hash__` answers."""
     found = l_id((t,), {})
-    if m is not ORIGINAL.__hash__ or type(found) is not int:
+    if type(found) is not int:
         raise Break("PL0012", "the hash() of a tensor that is another one on each call", clean=True)
     return hash(found)
 
@@ -82,4 +89,4 @@ def l_symbol_hash(args: tuple, kw: dict) -> int:
     return hash(concrete(args[0]))
 
 
-LOOKASIDES[torch.Tensor.__hash__] = lambda args, kw: (hash_of_tensor if type(args[0]) is TracedTensor else torch.Tensor.__hash__)(args[0])
+LOOKASIDES[torch.Tensor.__hash__] = lambda args, kw: (hash_of_identity if type(args[0]) is TracedTensor else ORIGINAL.__hash__)(args[0])

@@ -154,7 +154,7 @@ def l_invoke_quant_packed(args: tuple, kw: dict) -> Any:
 def l_register_hook(args: tuple, kw: dict) -> Any:
     _, tensor, body, *others = args
     hook = inline(in_torch.hook_of, (body, tuple(others)), {}) if others else body
-    call(torch.Tensor.register_hook, (tensor, hook), {})
+    call(vm.getattr(tensor, "register_hook"), (hook,), {})
     return tensor
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pliant.graph.originals import operator, torch
+from pliant.graph.originals import ORIGINAL, operator, torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import graph_call
 from pliant.interpret.gate import to_graph
@@ -28,7 +28,7 @@ def plain(k: Any) -> Any:
 def number(x: Any) -> Any:
     """A tensor that is one integer is an index like the number in it: PyTorch's C++ code reads it, and selects."""
     if type(x) is TracedTensor and not x.sizes and x.dtype in INTEGERS and not is_stand(x):
-        return graph_call(torch.Tensor.item, (x,), {})
+        return graph_call(ORIGINAL.item, (x,), {}, "item")
     return x
 
 

@@ -110,12 +110,12 @@ def l_get_logger(args: tuple, kw: dict) -> Any:
 # -- what is asked of frames and references ---------------------------------------------------------------------------
 @lookaside(sys.settrace, sys.setprofile)
 def l_watch(args: tuple, kw: dict) -> Any:
-    raise vm.capture_failed("it sets a function that is told of every call and line: those of emitted code are others")
+    raise vm.left_to_python("it sets a function that is told of every call and line: those of emitted code are others")
 
 
 @lookaside(sys.getrefcount)
 def l_references(args: tuple, kw: dict) -> Any:
-    raise vm.capture_failed("it counts references: what was captured, and emitted code, hold others")
+    raise vm.left_to_python("it counts references: what was captured, and emitted code, hold others")
 
 
 # -- attributes through C helpers -------------------------------------------------------------------------------

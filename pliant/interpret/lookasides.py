@@ -263,7 +263,7 @@ def l_bool(args: tuple, kw: dict) -> Any:
     if one and globalstate.heard():
         return tensors.conversion_told(args[0], "__bool__", (bool, torch.SymBool))
     if one and all([type(n) is int and n == 1 for n in args[0].sizes]):
-        number = graph_call(torch.Tensor.item, (args[0],), {})  # what branches on it may be the test of a loop
+        number = graph_call(ORIGINAL.item, (args[0],), {}, "item")  # what branches on it may be the test of a loop
         return number if args[0].dtype is torch.bool else compare(operator.ne, number, 0)
     if args and type(args[0]) in (torch.SymInt, torch.SymFloat) and not all([s.backed for s in expr_of(args[0], vm.scope).symbols()]):
         return compare(operator.ne, args[0], 0)
@@ -687,9 +687,9 @@ def l_tensor_contains(args: tuple, kw: dict) -> Any:
     """A truth that only the run knows; of what is no number, PyTorch's own function says that it is none."""
     fits = not kw and len(args) == 2 and type(args[1]) in (TracedTensor, int, float, bool, complex, *SYM_TYPES)
     if not fits or type(args[0]) is not TracedTensor or tensors.of_class(args[0]) or torch._C._len_torch_function_stack():
-        return graph_call(torch.Tensor.__contains__, args, kw)
+        return graph_call(ORIGINAL.__contains__, args, kw)
     equal = compare(operator.eq, args[1], args[0])
-    return graph_call(torch.Tensor.item, (graph_call(torch.any, (equal,), {}),), {})
+    return call(getattr_(call(getattr_(equal, "any"), (), {}), "item"), (), {})
 
 
 def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:

@@ -633,8 +633,8 @@ def same_object(a: Any, b: Any) -> bool:
 VALUES = {int, float, complex, str, bytes, bool, *SYM_TYPES}
 
 
-KNOWN_BY_WORTH = VALUES - {bool, str}
-"""Of these, one that is read at two places may be two objects the next time. Texts are mostly names, of which there is one each."""
+KNOWN_BY_WORTH = VALUES - {bool}
+"""Of these, one that is read at two places may be two objects the next time."""
 
 
 def same_value(a: Any, b: Any) -> bool:
@@ -645,12 +645,22 @@ def same_value(a: Any, b: Any) -> bool:
         return False
     a, b = concrete(a), concrete(b)
     if a is b and type(a) is str:
+        the_same_text(a)
         return True
     if type(a) is not type(b) or (a != b and (a == a or b == b)):
         return False
     if type(a) is bool or (type(a) is int and -5 <= a <= 256):
         return True
-    raise vm.capture_failed(f"whether two equal objects of type {type(a).__name__} are one object")
+    raise vm.left_to_python(f"whether two equal objects of type {type(a).__name__} are one object")
+
+
+def the_same_text(a: str) -> None:
+    """Texts are mostly names, of which there is one each: every place where this one was found holds the very object."""
+    world = vm.world
+    world.unusual()
+    for g in [g for g in world.guards.values() if g.kind == "EQ_MATCH" and g.value is a]:
+        world.guard(g.source, "ID_MATCH", a)
+        world.bound_here = "which text is which"
 
 
 vm.same_object = same_object

@@ -13,7 +13,7 @@ from torch._higher_order_ops.scan import scan
 from torch.utils import _pytree as pytree
 
 from pliant.graph import casts
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import LOOPS_OF_OTHERS, TracedTensor
 from pliant.interpret.calls import call, graph_call
@@ -90,7 +90,7 @@ def rounds(combine: Any, first: list[Any], xs: list[Any], n: Any) -> tuple[list[
     carry = [torched("clone", c) for c in carry]  # results may be what is carried
     held = [graph_call(torch.empty, ((n, *y.sizes),), {"dtype": y.dtype, "device": y.device}) for y in out]
     for h, y in zip(held, out, strict=True):
-        graph_call(torch.Tensor.copy_, (torched("select", h, 0, 0), y), {}, "copy_")
+        graph_call(ORIGINAL.copy_, (torched("select", h, 0, 0), y), {}, "copy_")
     if type(n) is int and n == 1:
         return carry, held
     limit = torched("scalar_tensor", n, dtype=torch.int64)
@@ -105,7 +105,7 @@ def rounds(combine: Any, first: list[Any], xs: list[Any], n: Any) -> tuple[list[
         items = [torched("squeeze", torched("index_select", x, 0, index), 0) for x in xs]
         after, made = combine(list(rest[:k]), items)
         for h, y in zip(rest[k:], made, strict=True):
-            graph_call(torch.Tensor.index_copy_, (h, 0, index, torched("unsqueeze", y, 0)), {}, "index_copy_")
+            graph_call(ORIGINAL.index_copy_, (h, 0, index, torched("unsqueeze", y, 0)), {}, "index_copy_")
         return torched("add", at, 1), *[torched("clone", c) for c in after], *rest[k:]
 
     found = HigherOrder().loop(going, around, (at, *carry, *held), written=len(held))

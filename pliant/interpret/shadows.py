@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pliant import native
-from pliant.graph.symnode import to_sym
+from pliant.graph.symnode import concrete, to_sym
 from pliant.graph.traced import KEYS, held_in
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
@@ -458,12 +458,24 @@ def read_deep(world: World, c: Any, asked: Callable | None = None, seen: set | N
     seen.add(id(c))
     if id(c) in world.by_copy:
         read_all(world, c)
+    elif issubclass(type(c), tuple) and world.outside.get(id(c)) is c:
+        pin_items(world, c)
     is_dict = issubclass(type(c), dict)
     for x in (c.start, c.stop, c.step) if type(c) is slice else stored(c).values() if is_dict else held_in(c):
         read_deep(world, x, asked, seen)
     if is_dict and asked is not None:
         for k in stored(c):
             read_deep(world, k, asked, seen)
+
+
+def pin_items(world: World, c: Any) -> None:
+    """All that a tuple from outside holds that stands for itself, since no copy of it can be made."""
+    source, held = world.sources[id(c)], tuple.__getitem__(c, slice(None))  # whatever its class makes of its items
+    world.guard(source, "LENGTH", len(held))
+    for i, x in enumerate(held):
+        found = world.locate(x, source.index(i))
+        if found is not x and (type(found) is not torch.SymInt or concrete(found) != x):
+            raise Break("PL0007", f"C code would read a {type(c).__module__}.{type(c).__qualname__}", clean=True)
 
 
 def walked_by_c(world: World, c: Any) -> bool:

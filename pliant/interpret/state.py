@@ -200,6 +200,7 @@ class Interpreter(Session):
     internal_error: Callable  # (exception) -> whether it is pliant's own
     capture_failed: type[Exception]
     first_call: type[Exception]
+    left_to_python: type[Exception]
     late_types: set[type]  # whose text is made late
 
 

@@ -108,9 +108,9 @@ def attribute(o: NodeOf, name: str) -> Any:
 
 
 def kind(o: NodeOf) -> type:
-    """The class of a node. Raises CaptureFailed where that of eager may be another: it knows more of sizes, or decomposes less."""
+    """The class of a node. Raises LeftToPython where that of eager may be another: it knows more of sizes, or decomposes less."""
     if vm.world.decomposed or type(o.node).__name__ == "SliceBackward0":
-        raise vm.capture_failed("it asks for the kind of a node of the autograd graph, which is another one in eager")
+        raise vm.left_to_python("it asks for the kind of a node of the autograd graph, which is another one in eager")
     return type(o.node)
 
 
@@ -155,9 +155,9 @@ def retain_grad(t: Any, args: tuple, kw: dict) -> None:
 
 
 def left_alone(t: Any, why: str) -> None:
-    """The graph ends here. Raises CaptureFailed where it would give `t` and what is made of it: gradients of the one pass by the other."""
+    """The graph ends here. Raises LeftToPython where it would give `t` and what is made of it: gradients of the one pass by the other."""
     if any([u is not t and type(u) is TracedTensor and u.requires_grad and comes_from(u, t) for op in vm.trace.ops for u in op.outs]):
-        raise vm.capture_failed(f"a tensor was used before {why}, and is needed outside of the graph")
+        raise vm.left_to_python(f"a tensor was used before {why}, and is needed outside of the graph")
 
 
 def comes_from(u: Any, t: Any) -> bool:

@@ -28,7 +28,7 @@ def dereference(ref: weakref.ReferenceType) -> Any:
     if id(ref) not in world.outside:
         if o is not None and not in_a_frame(o):
             if type(o) is TracedTensor and o.requires_grad:  # nodes of the region would hold it, which eager's do not
-                raise vm.capture_failed("a weak reference to a tensor with gradients that the program has let go of")
+                raise vm.left_to_python("a weak reference to a tensor with gradients that the program has let go of")
             raise Break("PL0007", "what a weak reference gives is decided by the garbage collector", clean=True)
         return o
     known = world.tensors.get(id(o))

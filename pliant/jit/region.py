@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import time
@@ -25,7 +26,17 @@ from pliant.graph.originals import is_grad_enabled, torch
 from pliant.graph.traced import CALLS_REFUSED, PYTHON_BACKWARD, READ_BEFORE, UNBACKED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Site
 from pliant.guards.program import compiled
-from pliant.interpret import CaptureFailed, FirstCall, UserError, callers_variables, capture, collection_paused, interrupts, late_errors
+from pliant.interpret import (
+    CaptureFailed,
+    FirstCall,
+    LeftToPython,
+    UserError,
+    callers_variables,
+    capture,
+    collection_paused,
+    interrupts,
+    late_errors,
+)
 from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
@@ -229,6 +240,8 @@ class Region:
         except FirstCall as e:
             record.firsts += 1
             return EAGER if record.firsts <= MOST_FIRSTS else self.fall_back(code, record, e)
+        except LeftToPython as e:
+            return RETRY if without_exits(record) else self.leave(code, record, e)
         except UserError as e:
             behind = vm.trace.assumed[-1:] or [e.way.branch for e in vm.trace.exits[-1:]]
             if behind:
@@ -356,9 +369,24 @@ class Region:
         events.count("fallbacks")
         events.emit("fallback", id=number, name=name, error=repr(error))
         if record.failures == 0:
-            warnings.warn(f"pliant W{number}: {name} runs in eager PyTorch: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=3)
+            with contextlib.suppress(RuntimeWarning):  # where warnings are errors: none of the program's own raises here
+                text = f"{name} runs in eager PyTorch: {type(error).__name__}: {error}"
+                warnings.warn(f"pliant W{number}: {text}", RuntimeWarning, stacklevel=3)
         record.failures += 1
         if record.failures >= GIVE_UP and not checkpoints.awaited(code):
+            native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
+        return EAGER
+
+    def leave(self, code: CodeType, record: Record, why: LeftToPython) -> tuple:
+        """What this frame asks CPython alone can answer, from its first instruction on: it runs there, and that is no failure."""
+        if self.config.fullgraph:
+            raise GraphBreakError(f"{where(code)} runs in CPython: {why}")
+        whole = resume.info_of(code) is None
+        if whole:
+            events.count("fallbacks")
+        events.emit("policy", what=str(why), where=self.config.label(code))
+        record.failures += 1
+        if (record.failures >= GIVE_UP or not whole) and not checkpoints.awaited(code):
             native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
         return EAGER
 

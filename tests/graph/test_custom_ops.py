@@ -146,3 +146,32 @@ def test_bounds_of_a_dynamic_size_must_be_numbers():
                 schema="(Tensor x) -> Tensor")  # fmt: skip
     check(lambda x: op(x) + 1, (torch.ones(3),))
     assert pliant.stats()["graph_breaks"]
+
+
+@torch.library.custom_op("pliant_custom::turned", mutates_args=())
+def turned(x: torch.Tensor, by: float) -> torch.Tensor:
+    return x * by
+
+
+turned.register_fake(lambda x, by: torch.empty_like(x))
+turned.register_autograd(lambda ctx, g: (g * ctx.by, None), setup_context=lambda ctx, inputs, output: setattr(ctx, "by", inputs[1]))
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float32])
+def test_several_results_of_one_node_may_be_complex(dtype, backend):
+    def program(x):
+        return turned(x, 2.0), turned(x, 0.5), turned(x, 1.5) * x
+
+    run = pliant.compile(program, backend=backend, strict=True)
+    for n in (3, 4, 3):
+        leaf = torch.arange(n, dtype=torch.float32).to(dtype).requires_grad_()
+        pairs = list(zip(program(leaf), run(leaf), strict=True))
+        for want, got in pairs:
+            torch.testing.assert_close(got, want)
+            assert got._version == want._version
+        for want, got in pairs:
+            a, b = (torch.autograd.grad(o.abs().square().sum(), leaf, create_graph=True)[0] for o in (want, got))
+            torch.testing.assert_close(b, a)
+            a, b = (torch.autograd.grad(g.abs().square().sum(), leaf, retain_graph=True)[0] for g in (a, b))
+            torch.testing.assert_close(b, a)

@@ -1,3 +1,4 @@
+# ruff: noqa: F841  (variables that are read by their names)
 """Functions that look at the variables of whoever calls them, as `DataFrame.query` of pandas and `numexpr.evaluate` do."""
 
 from __future__ import annotations

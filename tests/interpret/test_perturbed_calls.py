@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import operator
+import sys
 import warnings
 
 import numpy as np
@@ -282,3 +283,137 @@ def test_what_was_written_before_an_operator_of_numpy_raises():
     with pytest.raises(np.linalg.LinAlgError):
         run(np.zeros((3, 3)))
     assert heard == [0, 1]
+
+
+# -- methods of tensors that nobody but the compiler calls ------------------------------------------------------------------
+def stepped(kind):
+    def program(x):
+        p = nn.Parameter(torch.ones(3))
+        p.grad = x[:3] * 1
+        o = kind([p], 0.1)
+        o.step()
+        o.step()
+        return p.detach()
+
+    return program
+
+
+def drawn(x):
+    g = torch.Generator().manual_seed(3)
+    state = g.get_state()
+    a = torch.rand(3, generator=g)
+    g.set_state(state)
+    return a, torch.rand(3, generator=g) + x[0]
+
+
+UNDER_OTHERS = {
+    "item": [
+        lambda x: x[torch.tensor(1)], lambda x: bool(x.sum() > 3), lambda x: 2.0 in x, lambda x: (x * 2, 1) if x.sum() > 3 else (x, 2),
+        stepped(torch.optim.Adam), stepped(torch.optim.RAdam),
+    ],
+    "double": [stepped(torch.optim.Adam), stepped(torch.optim.ASGD), stepped(torch.optim.Adagrad)],
+    "copy_": [drawn],
+    "__repr__": [lambda x: (str(x), x.__str__(), f"{x}")],
+    "__hash__": [lambda x: ({x: 1}[x], hash(x) == x.__hash__(), x + 1), stepped(torch.optim.Adam)],
+}  # fmt: skip
+
+
+def other(old):
+    def f(*args, **kwargs):
+        r = old(*args, **kwargs)
+        if isinstance(r, torch.Tensor):
+            return torch.add(r, 1)
+        return r + "!" if isinstance(r, str) else not r if isinstance(r, bool) else r + 1
+
+    return f
+
+
+@pytest.mark.parametrize("replaced_first", [True, False])
+@pytest.mark.parametrize("name, program", [(name, p) for name, programs in UNDER_OTHERS.items() for p in programs])
+def test_a_method_of_tensors_is_replaced_that_others_call(name, program, replaced_first, monkeypatch):
+    run, old = compiled(program), getattr(torch.Tensor, name)
+    for k in range(4):
+        x = torch.linspace(0, 3 + k, 4 + k)
+        if (k % 2 == 0) is replaced_first:
+            monkeypatch.setattr(torch.Tensor, name, other(old))
+        want, got = program(x.clone()), run(x.clone())
+        monkeypatch.undo()
+        assert repr(want) == repr(got), k
+
+
+# -- options of recurrent layers --------------------------------------------------------------------------------------------
+DROPPED = (np.float64(0.5), np.float32(0.5), True, np.bool_(True), np.int64(1), torch.tensor(0.5), "0.5", 2.0)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("dropout", DROPPED, ids=repr)
+def test_dropout_between_recurrent_layers_is_a_number_of_another_type(kind, dropout):
+    m = kind(4, 3, num_layers=2, batch_first=True)
+    m.dropout = dropout
+
+    def program(x):
+        torch.manual_seed(5)
+        return m(x)[0].detach(), torch.rand(1)
+
+    run = compiled(program)
+    for n in (3, 4, 3):
+        assert said(run, torch.ones(2, n, 4)) == said(program, torch.ones(2, n, 4))
+
+
+# -- under a handler of the caller ------------------------------------------------------------------------------------------
+def raises_again(x):
+    y = x * 2
+
+    def inner(z):
+        z.add_(1)
+        raise  # what is handled further out, if anything is
+
+    try:
+        inner(y)
+    except (KeyError, RuntimeError) as e:
+        return y + 1, repr(e), repr(e.__context__)
+
+
+GROUPS = [ExceptionGroup("both", [TypeError(2), ValueError(3)]), ExceptionGroup("one", [ValueError(4)])]
+
+
+def splits_a_group(x):
+    y, seen = x * 2, []
+    try:
+        try:
+            raise GROUPS[x.shape[0] % 2]
+        except* ValueError as e:
+            seen.append(repr(e))
+    except BaseException as e:
+        seen.append((repr(e), repr(e.__context__)))
+    return y + 1, seen
+
+
+def makes_what_it_raises(x):
+    class Odd(Exception):
+        def __init__(self):
+            super().__init__(repr(sys.exception()))
+
+    try:
+        raise Odd
+    except Odd as e:
+        return x + 1, repr(e)
+
+
+@pytest.mark.parametrize("program", [raises_again, splits_a_group, makes_what_it_raises])
+@pytest.mark.parametrize("handled_first", [True, False])
+def test_the_caller_handles_an_exception(program, handled_first):
+    """CPython runs the rest of a frame from where no break is possible on; what was before it is a graph."""
+
+    def called(fn, x, within):
+        if not within:
+            return repr(fn(x))
+        try:
+            raise KeyError("note")
+        except KeyError:
+            return repr(fn(x))
+
+    run = compiled(program)
+    for k in range(5):
+        x, within = torch.ones(2 + k), (k % 2 == 0) is handled_first
+        assert called(run, x, within) == called(program, x, within), k

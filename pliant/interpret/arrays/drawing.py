@@ -30,7 +30,7 @@ def drawn(name: str, moved: bool, dims: bool = False) -> Callable[[tuple, dict],
     names = (*(NAMES[name] if moved else ()), *(() if dims else ("size",)))
 
     def replacement(args: tuple, kw: dict) -> Any:
-        generator, *rest = args
+        generator, *rest = args or (None,)  # (none: a function of the class, called by its name)
         if generator is not NUMPYS:
             raise refused("of the program's own")
         if len(rest) > len(names) and not dims or not kw.keys() <= set(names):

@@ -75,12 +75,21 @@ SCALAR_ATTRIBUTES: dict[str, Callable[[TracedScalar], Any]] = {
 EXAMPLE = np.zeros(1)
 
 
+def missing(example: Any, name: str, o: Any) -> AttributeError:
+    """What NumPy raises, in its words, where there is no such attribute of `o`."""
+    try:
+        getattr(example, name)
+    except AttributeError as e:
+        return AttributeError(*e.args, name=name, obj=o)
+    raise Break(CODE, f"attribute {name!r} of an array", clean=True)
+
+
 def array_getattr(a: TracedArray, name: str) -> Any:
     found = ATTRIBUTES.get(name)
     if found is not None:
         return compute(f"ndarray.{name}", found, (a,), {})
-    if not hasattr(np.ndarray, name):
-        return getattr(EXAMPLE, name)  # raises, in NumPy's words
+    if not hasattr(EXAMPLE, name):  # (the class has more: `mro`)
+        raise missing(EXAMPLE, name, a)
     if callable(getattr(np.ndarray, name)):
         return ArrayMethod(a, name)
     raise Break(CODE, f"ndarray.{name}", clean=True)
@@ -91,8 +100,8 @@ def scalar_getattr(s: TracedScalar, name: str) -> Any:
     if found is not None:
         return compute(f"{s.dtype}.{name}", found, (s,), {})
     cls = s.dtype.type
-    if not hasattr(cls, name):
-        return getattr(cls(1), name)
+    if not hasattr(cls(1), name):
+        raise missing(cls(1), name, s)
     if callable(getattr(cls, name)):
         return ArrayMethod(s, name)
     raise Break(CODE, f"{cls.__name__}.{name}", clean=True)

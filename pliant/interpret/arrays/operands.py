@@ -6,6 +6,7 @@ from typing import Any
 
 from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.originals import numpy as np
+from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, NUMPY, SCALARS, TORCH, Unsure, dtype_of, fits, torch_dtype
 from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, whole_array
@@ -18,6 +19,11 @@ WEAK = {int: int, torch.SymInt: int, float: float, torch.SymFloat: float, comple
 MOST_CONSTANTS = 1 << 16
 FEW = 64  # symbolic numbers in a sequence, before it is cheaper to pin them
 SYMBOLIC = (torch.SymInt, torch.SymFloat)
+HALF = 1 << 31
+SMALL = ("int8", "int16", "int32", "uint8", "uint16")
+with np.errstate(all="ignore"):
+    BY_32_BITS = int(np.array([1e10]).astype(np.int32)[0]) == -HALF
+"""Whether NumPy's loops make 32-bit integers of floats first, as on x86, where all that does not fit becomes the least of them."""
 
 
 # -- tensors ------------------------------------------------------------------------------------------------------------
@@ -28,8 +34,13 @@ def to(t: Any, dt: np.dtype) -> Any:
         return t
     if t.dtype.is_complex and dt.kind not in "cb":
         raise Unsure("the imaginary part is discarded")
-    if t.dtype.is_floating_point and dt.kind in "iu" and dt.itemsize < 8 or (t.dtype.is_floating_point and dt.kind == "u"):
+    if t.dtype.is_floating_point and dt.kind == "u" and dt.itemsize > 2:
+        raise Unsure(f"floats as {dt}: what does not fit is another number in each of NumPy's loops")
+    if t.dtype.is_floating_point and dt.kind in "iu" and dt.itemsize < 8:
         t = graph_call(ORIGINAL.to, (t, torch.int64), {})  # C converts so, and what does not fit wraps around
+        if BY_32_BITS and dt.name in SMALL:
+            fit = graph_call(torch.logical_and, (graph_call(torch.ge, (t, -HALF), {}), graph_call(torch.lt, (t, HALF), {})), {})
+            t = graph_call(torch.where, (fit, t, -HALF), {})
     return graph_call(ORIGINAL.to, (t, want), {})
 
 
@@ -154,7 +165,10 @@ def number_in(v: Any, dt: np.dtype) -> Any:
     kind = dt.kind
     if t in SYMBOLIC:
         if kind == "f":
-            return torch.sym_float(v)
+            n = torch.sym_float(v)
+            if dt.itemsize < 8 and beyond(n, dt):
+                raise Unsure(f"a number that is no {dt}")
+            return n
         if kind in "iu" and t is torch.SymInt and fits(v, dt):
             return v
         raise Unsure(f"a symbolic number as {dt}")
@@ -167,6 +181,14 @@ def number_in(v: Any, dt: np.dtype) -> Any:
     if type(n) is float and math.isinf(n) and not math.isinf(v):
         raise Unsure(f"{v} is no {dt}")
     return n
+
+
+def beyond(n: Any, dt: np.dtype) -> bool:
+    """Whether a symbolic number is finite and larger than `dt` holds: PyTorch refuses it where NumPy stores an infinite one."""
+    if type(n) is not torch.SymFloat or not all([s.backed for s in expr_of(n, vm.scope).symbols()]):
+        return False
+    size: Any = abs(n)  # type: ignore[arg-type]
+    return vm.truth(size > float(np.finfo(dt).max)) and vm.truth(size < math.inf)
 
 
 def in_loop(x: Any, dt: np.dtype) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.seeding import LOAD, OWN, SEEDED_STATE, STORE
 from pliant.graph.traced import TracedTensor
 from pliant.guards.source import Source
@@ -113,7 +113,7 @@ def l_make(args: tuple, kw: dict) -> TracedGenerator:
 def manual_seed(g: TracedGenerator, seed: Any) -> TracedGenerator:
     changed(g)
     g.seed = seed_for_graph(seed)
-    graph_call(torch.Tensor.copy_, (g.state, graph_call(SEEDED_STATE, (g.seed,), {})), {})
+    graph_call(ORIGINAL.copy_, (g.state, graph_call(SEEDED_STATE, (g.seed,), {})), {}, "copy_")
     return g
 
 
@@ -129,7 +129,7 @@ def get_state(g: TracedGenerator) -> TracedTensor:
 
 def set_state(g: TracedGenerator, new_state: Any) -> TracedGenerator:
     changed(g)
-    graph_call(torch.Tensor.copy_, (g.state, state_for_graph(new_state)), {})
+    graph_call(ORIGINAL.copy_, (g.state, state_for_graph(new_state)), {}, "copy_")
     g.seed = None
     return g
 

@@ -90,7 +90,7 @@ def truth(t: Any) -> bool:
     if side is not None:
         return side
     if one and t.trace.scope.oracle is not None:
-        return bool(t.item())  # somebody captures both sides
+        return bool(ORIGINAL.item(t))  # somebody captures both sides
     raise Break("PL0001", "a branch on the value of a tensor", clean=True)
 
 
@@ -117,7 +117,7 @@ def length_told(t: Any) -> Any:
     if vm.world.entry_state["function modes"] or vm.world.source_of(globalstate.function_modes()[-1]) is not None:
         raise Break("PL0011", "the length of a tensor, of which a mode from outside is told", clean=True)
     told = (torch.Tensor,) if t.pytype is torch.Tensor and torch._C._is_torch_function_enabled() else ()  # not of a parameter
-    n = tell_mode(torch.Tensor.__len__, told, (t,))
+    n = tell_mode(ORIGINAL.__len__, told, (t,))
     if type(n) is not int and type(n) is not torch.SymInt:
         raise Break("PL0011", "the length of a tensor, for which a mode has another answer than an int")
     return as_length(n)
@@ -400,7 +400,7 @@ def getattr_(t: Any, name: str) -> Any:
         own = lookup(t.pytype, name)  # parameters have some of their own
         return MethodType(own if t.pytype in TENSOR_TYPES and type(own) is FunctionType else raw, t)
     if name == "__str__":
-        return MethodType(torch.Tensor.__repr__, t) if t.pytype is torch.Tensor else getattr_(t, "__repr__")
+        return getattr_(t, "__repr__")
     if real is not None and type(raw) is types.GetSetDescriptorType and name not in TOLD:
         return world.locate(getattr(real, name), t.source.attr(name))
     n = len(vm.trace.ops)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pliant.interpret.world import World
 
 GENERIC_GETATTR = object.__getattribute__
-HELD_DICT = types.GetSetDescriptorType  # what a class has under `__dict__` that says nothing about it
+HELD_DICT = (types.GetSetDescriptorType, types.MemberDescriptorType)  # what a class has under `__dict__` that says nothing about it
 WRITTEN = type("Written", (), {"__repr__": lambda self: "WRITTEN"})()
 C_FIELDS = {collections.defaultdict: ("default_factory",), collections.deque: ("maxlen",)}
 DICTS = (dict, collections.OrderedDict)
@@ -125,7 +125,7 @@ def in_order(d: collections.OrderedDict) -> bool:
 
 def says_its_own_dict(t: type) -> bool:
     """Whether the class answers `__dict__` itself (a property): where its attributes are then nobody tells."""
-    return next((type(b.__dict__["__dict__"]) for b in t.__mro__ if "__dict__" in b.__dict__), HELD_DICT) is not HELD_DICT
+    return next((type(b.__dict__["__dict__"]) not in HELD_DICT for b in t.__mro__ if "__dict__" in b.__dict__), False)
 
 
 def instance_dict(world: World, obj: Any) -> Shadow | None:

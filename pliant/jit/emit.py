@@ -175,7 +175,8 @@ class Emitter:
         outputs = [value for value, _ in b.outputs.values()]
         kept = (self.params[0], len(self.start.slots)) if self.start is not None else None
         alone = isinstance(exit_, Return) and not (replayed or self.apart or self.exits or self.branches or capture.trace.marks)
-        made = Emitted(self.compile(text, line, zones, kept), text, list(b.slots), executable, outputs, self.branches, exits=self.exits)
+        slots = sorted(b.slots, key=lambda key: b.slots[key] in self.passed_on)  # in the order of the parameters
+        made = Emitted(self.compile(text, line, zones, kept), text, slots, executable, outputs, self.branches, exits=self.exits)
         made.repeats = alone and not (capture.world.made_leaves or capture.world.own_gradients)
         return made
 

@@ -162,3 +162,22 @@ def test_refused_among_many() -> None:
     for write in ("none", "base", "none", "another view"):
         given = [tuple([*made("unbind", write, 3), *[torch.ones(3).requires_grad_() * 1 for _ in range(12)]]) for _ in range(2)]
         assert told(compiled, given[0]) == told(many, given[1]), write
+
+
+def test_what_is_asked_of_inputs_that_the_graph_does_not_read():
+    """An operation that nobody reads asks autograd all the same, of an input that is none of the graph's. Beside it, many inputs are handed to
+    the graph as one."""
+
+    def fn(items, like, item):
+        torch.relu(item[0])
+        total = items[0] * 2
+        for t in items[1:]:
+            total = total + t
+        return total, total.reshape(-1).reshape(like[0].shape)
+
+    compiled = pliant.compile(fn, background=False)
+    for n, m, grad in ((4, 2, False), (6, 3, False), (8, 3, True), (5, 7, True), (4, 2, True)):
+        items = [torch.arange(float(n * m)).reshape(n, m) + i for i in range(10)]
+        given = items, [torch.ones(m, n)], [torch.ones(n + 1, m, requires_grad=grad)]
+        for got, want in zip(compiled(*given), fn(*given), strict=True):
+            torch.testing.assert_close(got, want)

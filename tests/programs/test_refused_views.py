@@ -165,8 +165,8 @@ def test_refused_among_many() -> None:
 
 
 def test_what_is_asked_of_inputs_that_the_graph_does_not_read():
-    """An operation that nobody reads asks autograd all the same, of an input that is none of the graph's. Beside it, many inputs are handed to
-    the graph as one."""
+    """An operation that nobody reads asks autograd all the same, of an input that is none of the graph's. Beside it, many inputs are handed
+    to the graph as one."""
 
     def fn(items, like, item):
         torch.relu(item[0])

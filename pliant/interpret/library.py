@@ -19,7 +19,7 @@ from pliant.graph.symnode import SYMS
 from pliant.guards import source as S
 from pliant.interpret import in_python, policy, process_state, shadows
 from pliant.interpret.attributes import guard_order, lookup
-from pliant.interpret.binding import in_closure
+from pliant.interpret.binding import bind, in_closure, raise_binding_error
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, guard_function, inline, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lookasides import lookaside
@@ -190,15 +190,19 @@ if hasattr(functools.singledispatchmethod(len), "_method_cache"):
 def not_again(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
     """A `__repr__` that says "..." where it is running already, for this object and in this thread (`reprlib`, `dataclasses`)."""
     world = vm.world
+    given = bind(fn, args, kw)
+    if given is None:
+        raise_binding_error(fn, args, kw)
+        raise AssertionError
     running = in_closure(fn, "repr_running")
     if vm.truth(running):
         raise Break("PL0025", "the text of an object while that of another is made", clean=True)
-    key = id(running), id(args[0])
+    key = id(running), id(given[0])
     if key in world.texts_running:
         return in_closure(fn, "fillvalue") if "fillvalue" in fn.__code__.co_freevars else "..."
     world.texts_running.add(key)
     try:
-        return call(in_closure(fn, "user_function"), args, kw)
+        return call(in_closure(fn, "user_function"), (given[0],), {})
     finally:
         world.texts_running.discard(key)
 

@@ -123,15 +123,16 @@ def run_frame(fn: Any, loc: list) -> Any:
 ASK_EQUALITY = frozenset({"count", "index", "remove", "split", "subgroup"})  # the last two are those of groups of exceptions
 def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Run a C function on real objects; Python frames that it starts come back to the interpreter."""
-    args = tuple([to_c(fn, a, i) for i, a in enumerate(args)])
+    keyed = kwargs.get("key") is not None and type(fn) is BuiltinType
+    args = tuple([(gate.ordered_by if keyed else to_c)(fn, a, i) for i, a in enumerate(args)])
     if kwargs:
         kwargs = {k: to_c(fn, a) for k, a in kwargs.items()}
-        if "key" in kwargs and type(fn) is BuiltinType:
+        if keyed:
             kwargs["key"] = vm.callback_key(kwargs["key"])
     if type(getattr(fn, "__self__", None)) is set and fn.__name__ == "pop":
         ordered(fn.__self__)
     if (type(fn) is BuiltinType or type(fn) is types.MethodWrapperType) and fn.__name__ in OF_ITEMS:
-        shadows.read_deep(vm.world, fn.__self__, functools.partial(gate.within, fn))
+        shadows.read_deep(vm.world, fn.__self__, None if keyed else functools.partial(gate.within, fn))
     if type(fn) is BuiltinType and fn.__name__ in ASK_EQUALITY and isinstance(fn.__self__, (list, tuple, BaseExceptionGroup)):
         vm.note_equality(fn.__self__, *args)
     caller = vm.frame

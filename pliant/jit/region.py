@@ -356,6 +356,8 @@ class Region:
 
     def left_whole(self, code: CodeType) -> tuple:
         """Frames of this code run in CPython from here on, whatever was compiled of them before."""
+        if self.config.fullgraph:
+            raise GraphBreakError(f"{where(code)} runs in CPython: what it calls looks at its variables")
         for one in {code, resume.origin_of(code)[0]}:
             native.clear(one)
             native.set_flags(one, native.get_flags(one) | native.RUN_ONLY)

@@ -79,6 +79,8 @@ def test_the_rest_is_compiled():
     assert pliant.stats()["entries"] > 0
 
 
-def test_fullgraph_says_why():
-    with pytest.raises(pliant.PliantError, match="variables"):
-        pliant.compile(inlined, fullgraph=True)(torch.ones(3), 2)
+@pytest.mark.parametrize("fn", [inlined, at_once])
+def test_fullgraph_says_why(fn):
+    for _ in range(2):
+        with pytest.raises(pliant.PliantError, match="variables"):
+            pliant.compile(fn, fullgraph=True)(torch.ones(3), 2)

@@ -161,11 +161,11 @@ def walk(fn: Any, a: Any) -> None:
 def within(fn: Any, a: Any) -> None:
     """Raises Break where `fn` would look into what is in a container and that is nothing it may read."""
     t = type(a)
-    if name_of(fn) in COMPARE and equal_to_itself(t):
+    if t in ROWS and t not in UNLIKE or name_of(fn) in COMPARE and equal_to_itself(t):
         return
     if t in ITERATORS or t in VIEWS or t in UNLIKE:
         to_c(fn, a)
-    elif t not in ROWS and id(a) in vm.world.outside and has_c_state(t):  # type: ignore[arg-type]
+    elif id(a) in vm.world.outside and has_c_state(t):  # type: ignore[arg-type]
         raise unreadable(fn, a)
 
 

@@ -88,7 +88,8 @@ def holds_only(fn: Any, a: Any) -> bool:
     """Whether C code `fn` does not look into what is in container `a` that it is given."""
     t = type(fn)
     if t in METHODS_OF_C or t is types.BuiltinFunctionType and type(fn.__self__) not in (types.ModuleType, types.NoneType):
-        return fn.__name__ in OF_HOLDERS or fn.__name__ in MERGES and isinstance(a, dict)
+        merges = fn.__name__ in MERGES and (isinstance(a, dict) or isinstance(getattr(fn, "__self__", None), dict))
+        return merges or fn.__name__ in OF_HOLDERS
     return id(fn) in HOLDER_IDS or t in GETTERS
 
 

@@ -213,7 +213,8 @@ def l_get_value(args: tuple, kw: dict) -> Any:
     if kw or len(args) != 1 or type(args[0]) is not TracedTensor:
         return inline(optimizers._get_value, args, kw)
     plain = args[0].sizes == () and args[0].dtype in (*ROUNDED, torch.float64)
-    asks_otherwise = lookup(args[0].pytype, "item") is not ORIGINAL.item
+    of_ours = args[0].pytype.__module__.startswith("pliant.")  # a tensor of a mesh stands for one of PyTorch's
+    asks_otherwise = lookup(torch.Tensor if of_ours else args[0].pytype, "item") is not ORIGINAL.item
     if not plain or asks_otherwise or vm.frame.code in NUMBERS_ASKED or rate_is_a_tensor():
         return call(getattr_(args[0], "item"), (), {})  # (of many numbers it raises)
     # the tensor goes on as under any compiler, but 1 - beta ** step is computed with Python's precision: a step is a float32

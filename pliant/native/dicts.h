@@ -28,7 +28,7 @@ class KeptItem {
   private:
     PyObject *look_up();
     PyObject *dict_ = nullptr, *name_ = nullptr, *value_ = nullptr; // the dict holds the value while it is the same
-    std::optional<DictVersion> since_;
+    std::optional<DictVersion> &since_ = *new std::optional<DictVersion>; // not destroyed: by the end of the process Python has gone
 };
 
 } // namespace pliant

@@ -44,8 +44,7 @@ struct Local {
 thread_local Local local;
 PyObject *modes_key = nullptr; // Python: () -> tuple describing the active modes
 PyObject *fallback = nullptr;  // Python: () -> tuple of everything
-// Where Python keeps the level of forward-mode differentiation, -1 if there is none. Never destroyed: by the end of the process Python has gone.
-KeptItem &dual_level = *new KeptItem;
+KeptItem dual_level;            // where Python keeps the level of forward-mode differentiation, -1 if there is none
 PyObject *no_level = nullptr;   // -1: one object for the whole process
 
 struct StateObject {

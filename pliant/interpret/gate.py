@@ -40,6 +40,7 @@ from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE, IMMUTABLE
 from pliant.interpret.shadows import CONTAINERS
 from pliant.interpret.state import Break, Restart, taken, vm
+from pliant.interpret.types.dict_views import METHODS as VIEWS
 from pliant.interpret.types.row import ROWS
 
 FunctionType = types.FunctionType
@@ -150,8 +151,6 @@ ITERATORS = {
     *(type(iter(o)) for o in EMPTY), *(type(reversed(o)) for o in EMPTY if hasattr(o, "__reversed__")),
 }  # fmt: skip
 """Iterators of C, which hold what they walk."""
-
-VIEWS = {type(getattr(t(), name)()) for t in (dict, collections.OrderedDict) for name in ("keys", "values", "items")}
 
 
 def walk(fn: Any, a: Any) -> None:

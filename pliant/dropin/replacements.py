@@ -21,6 +21,7 @@ from pliant.config import DEFAULT_BACKEND
 from pliant.errors import PliantError
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.policy import set_kind
+from pliant.jit.compiled_module import stands_for_torchs
 from pliant.jit.modes import OPTIONS
 from pliant.jit.persist.archive import load_cache, save_cache
 from pliant.jit.stance import said_to_torch
@@ -51,6 +52,7 @@ def compile(
     Options of TorchInductor that mean nothing here are passed over, and named once. Raises what `pliant.compile` does, and RuntimeError for
     a mode and options together, as PyTorch does.
     """
+    asked = {k: v for k, v in locals().items() if k in ARGUMENTS and k != "model" and v is not DEFAULTS[k]}
     if mode is not None and options is not None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
     if asked_by_torch():
@@ -62,14 +64,16 @@ def compile(
         options = understood(options or {})
     if torch.compiler.is_exporting():
         return model if model is not None else lambda model: model
-    return ours.compile(
+    made = ours.compile(
         model, fullgraph=bool(fullgraph), dynamic=dynamic, backend=chosen, mode=mode, options=options or None, name=name,
         disable=bool(disable), recompile_limit=recompile_limit, isolate_recompiles=bool(isolate_recompiles), shapes_spec=shapes_spec,
     )  # fmt: skip
+    return (lambda model: stands_for_torchs(made(model), asked)) if model is None else stands_for_torchs(made, asked)
 
 
 lookaside(compile)(ours.compiled_within)
-ARGUMENTS = frozenset(inspect.signature(compile).parameters)
+DEFAULTS = {k: p.default for k, p in inspect.signature(compile).parameters.items()}
+ARGUMENTS = DEFAULTS.keys()
 
 
 def asked_by_torch() -> bool:

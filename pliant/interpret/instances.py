@@ -83,7 +83,10 @@ def by_class(o: Any, cls: Any) -> bool:
     if cls in seen.__mro__:
         return True
     other = other_class(o, seen)
-    return other is not None and cls in type.mro(other)
+    if other is None:
+        return False
+    guard_order(other)
+    return cls in other.__mro__
 
 
 def other_class(o: Any, t: type) -> type | None:

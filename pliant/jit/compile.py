@@ -20,7 +20,7 @@ from pliant.config import DEFAULT_BACKEND, Config, as_share, env_flag, env_share
 from pliant.errors import PliantError
 from pliant.guards import source
 from pliant.interpret.lookasides import lookaside
-from pliant.jit import arguments, dims, modes
+from pliant.jit import arguments, dims, modes, optimized_module
 from pliant.jit import shapes_spec as shapes
 from pliant.jit.compiled_module import compile_call_of, compile_module, unchanged
 from pliant.jit.region import Region, reset_all
@@ -205,6 +205,9 @@ KINDS: list[tuple[type, Callable[[Any, Config], Any]]] = [
     (functools.partial, lambda p, config: functools.partial(_compile(p.func, config, False), *p.args, **p.keywords)),
     (type, compile_class),
 ]
+
+
+optimized_module.compilers.append(lambda fn, config: _compile(fn, config, False))
 
 
 @lookaside(compile)

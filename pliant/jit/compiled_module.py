@@ -2,12 +2,14 @@
 
 `pliant.compile(module)` returns an instance of a subclass of the module's class that *shares the `__dict__`* of the module: attributes,
 parameters, hooks and state are one and the same, names in `state_dict()` are unchanged, `isinstance` holds, and methods that call
-`self(...)` (a `generate` loop) run the compiled call.
+`self(...)` (a `generate` loop) run the compiled call. One that stands for what `torch.compile` gives is an `OptimizedModule`, too, for
+libraries that ask (`optimized_module.py`).
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import types
 import weakref
 from typing import Any
@@ -17,6 +19,7 @@ import torch
 from pliant import native
 from pliant.config import Config
 from pliant.interpret import shells
+from pliant.jit import optimized_module
 from pliant.jit.nested_frames import Below
 from pliant.jit.region import Region
 
@@ -57,6 +60,16 @@ def around(config: Config, module: torch.nn.Module, body: Any) -> tuple[Any, Reg
     return run, region
 
 
+@functools.cache
+def metaclass(of: type) -> type:
+    """The metaclass of compiled modules whose class has that one: calling their class makes what the module's own class makes."""
+
+    def __call__(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        return cls._pliant_class(*args, **kwargs)
+
+    return type(of.__name__, (of,), {"__call__": __call__, "__module__": of.__module__, "__qualname__": of.__qualname__})
+
+
 class Compiled:
     """Mixed into the class of a compiled module, before the module's own class.
 
@@ -65,19 +78,58 @@ class Compiled:
 
     _pliant_original: Any
     _pliant_config: Any
+    _pliant_class: Any
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A module of the original's class: who makes another one of this class (`type(model)(...)`) does not mean this one's call."""
+        own = cls._pliant_class
+        return own.__new__(own, *args, **kwargs)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if "_pliant_original" not in cls.__dict__:  # the program's own code hears of the program's own classes
+            super().__init_subclass__(**kwargs)
+
+    @property
+    def __class__(self) -> Any:
+        return optimized_module.class_of(self)
+
+    @__class__.setter
+    def __class__(self, cls: type) -> None:
+        optimized_module.CLASS.__set__(self, cls)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return compile_module, (self._pliant_original, self._pliant_config)
+        return compile_module, (self._pliant_original, self._pliant_config, type(self).__dict__.get("_compile_kwargs"))
 
     def __deepcopy__(self, memo: dict) -> Any:
-        return compile_module(copy.deepcopy(self._pliant_original, memo), self._pliant_config)
+        return compile_module(copy.deepcopy(self._pliant_original, memo), *self.__reduce_ex__(2)[1][1:])
 
     def __copy__(self) -> Any:
-        return compile_module(copy.copy(self._pliant_original), self._pliant_config)
+        return compile_module(copy.copy(self._pliant_original), *self.__reduce_ex__(2)[1][1:])
 
     @property
     def _orig_mod(self) -> Any:
         return self._pliant_original
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_orig_mod":  # which is no part of the module
+            self._pliant_call_another(value)
+        else:
+            super().__setattr__(name, value)
+
+    def _pliant_call_another(self, module: Any) -> None:
+        """From now on calls are those of `module`, which has the same class."""
+        cls: Any = type(self)
+        if module is self._pliant_original:
+            return
+        if type(module) is not cls._pliant_class:
+            raise TypeError(f"a compiled {cls.__name__} can't become one of a {type(module).__name__}: compile that one")
+        cls._pliant_original, cls.__call__ = module, types.MethodType(cls.__call__.__func__, module)
+        object.__setattr__(self, "__dict__", module.__dict__)
+
+    @property
+    def dynamo_ctx(self) -> Any:
+        """As of an `OptimizedModule`: what compiles another function as this module is compiled."""
+        return functools.partial(optimized_module.compile_as, self._pliant_config)
 
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         """As the module's own; keys that `torch.compile` saved (`_orig_mod.…`) are understood."""
@@ -96,8 +148,8 @@ def compile_call_of(module: torch.nn.Module, config: Config) -> Any:
     return types.MethodType(entry, module)
 
 
-def compile_module(module: torch.nn.Module, config: Config) -> Any:
-    """The compiled twin of `module`."""
+def compile_module(module: torch.nn.Module, config: Config, asked: dict[str, Any] | None = None) -> Any:
+    """The compiled twin of `module`. `asked`: what `torch.compile` was asked for, where pliant stands in its place."""
     if isinstance(module, Compiled):
         module = module._pliant_original
     cls = type(module)
@@ -112,9 +164,17 @@ def compile_module(module: torch.nn.Module, config: Config) -> Any:
         "__call__": types.MethodType(entry, module),
         "_pliant_original": module,
         "_pliant_config": config,
+        "_pliant_class": cls,
     }
-    made = type.__new__(type(cls), cls.__name__, (Compiled, cls), body)
+    made = type.__new__(metaclass(type(cls)), cls.__name__, (Compiled, cls), body)
     twin = object.__new__(made)
     object.__setattr__(twin, "__dict__", module.__dict__)
     weakref.finalize(twin, region.close)
-    return twin
+    return twin if asked is None else stands_for_torchs(twin, asked)
+
+
+def stands_for_torchs(compiled: Any, asked: dict[str, Any]) -> Any:
+    """What compiling gave, where it stands for what `torch.compile` gives for the keywords `asked`."""
+    if isinstance(compiled, Compiled):
+        type.__setattr__(type(compiled), "_compile_kwargs", asked)
+    return compiled

@@ -62,6 +62,6 @@ def shown(cls: type, optimized: type) -> type:
 
 
 def compile_as(config: Any, fn: Any) -> Any:
-    """`fn` compiled with the settings of a module. Dims that were declared for the module's own parameters are not those of another function."""
+    """`fn` compiled with the settings of a module, but for dims that were declared for the parameters of the module's own `forward`."""
     declared = isinstance(config.dynamic, tuple)
     return compilers[0](fn, dataclasses.replace(config, dynamic=None) if declared else config)

@@ -1,4 +1,4 @@
-"""What `torch.compile` gives for a module while pliant is installed is an `OptimizedModule` for libraries that ask, and can be taken apart as one."""
+"""What `torch.compile` gives for a module while pliant is installed is an `OptimizedModule` for libraries that ask."""
 
 from __future__ import annotations
 

@@ -65,9 +65,12 @@ def metaclass(of: type) -> type:
     """The metaclass of compiled modules whose class has that one: calling their class makes what the module's own class makes."""
 
     def __call__(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return cls._pliant_class(*args, **kwargs)
+        return type(cls._pliant_original)(*args, **kwargs)
 
     return type(of.__name__, (of,), {"__call__": __call__, "__module__": of.__module__, "__qualname__": of.__qualname__})
+
+
+CLASS: Any = object.__dict__["__class__"]
 
 
 class Compiled:
@@ -78,11 +81,10 @@ class Compiled:
 
     _pliant_original: Any
     _pliant_config: Any
-    _pliant_class: Any
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """A module of the original's class: who makes another one of this class (`type(model)(...)`) does not mean this one's call."""
-        own = cls._pliant_class
+        own = type(cls._pliant_original)
         return own.__new__(own, *args, **kwargs)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -95,7 +97,11 @@ class Compiled:
 
     @__class__.setter
     def __class__(self, cls: type) -> None:
-        optimized_module.CLASS.__set__(self, cls)
+        if issubclass(cls, Compiled):
+            CLASS.__set__(self, cls)
+        else:  # of the module itself (`register_parametrization`)
+            self._pliant_original.__class__ = cls
+            next(c for c in type(self).__mro__ if "_pliant_original" in c.__dict__).__bases__ = (Compiled, cls)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return compile_module, (self._pliant_original, self._pliant_config, type(self).__dict__.get("_compile_kwargs"))
@@ -121,7 +127,7 @@ class Compiled:
         cls: Any = type(self)
         if module is self._pliant_original:
             return
-        if type(module) is not cls._pliant_class:
+        if type(module) is not type(self._pliant_original):
             raise TypeError(f"a compiled {cls.__name__} can't become one of a {type(module).__name__}: compile that one")
         cls._pliant_original, cls.__call__ = module, types.MethodType(cls.__call__.__func__, module)
         object.__setattr__(self, "__dict__", module.__dict__)
@@ -164,7 +170,6 @@ def compile_module(module: torch.nn.Module, config: Config, asked: dict[str, Any
         "__call__": types.MethodType(entry, module),
         "_pliant_original": module,
         "_pliant_config": config,
-        "_pliant_class": cls,
     }
     made = type.__new__(metaclass(type(cls)), cls.__name__, (Compiled, cls), body)
     twin = object.__new__(made)

@@ -17,7 +17,6 @@ from typing import Any
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm
 
-CLASS: Any = object.__dict__["__class__"]
 DYNAMO = "torch._dynamo.eval_frame"
 #: What compiles a function as a module is compiled: `compile(function, config)`, from `compile.py`.
 compilers: list[Callable[[Any, Any], Any]] = []
@@ -40,8 +39,10 @@ def class_within(args: tuple, kwargs: dict) -> type:
 def class_for(names: dict[str, Any], cls: type) -> type:
     """The class that code with these global names is told."""
     dynamo = sys.modules.get(DYNAMO)  # a program that has not imported TorchDynamo has no `OptimizedModule` to ask for
-    by_torch = names.get("__name__", "").partition(".")[0] == "torch"
-    if by_torch or dynamo is None or "_compile_kwargs" not in cls.__dict__:  # `pliant.compile` made it
+    asking = names.get("__name__", "")
+    if asking == "torch.nn.utils.parametrize":  # it gives the module a class of its own, with properties in the place of parameters
+        return type(cls._pliant_original)  # type: ignore[attr-defined]
+    if asking.partition(".")[0] == "torch" or dynamo is None or "_compile_kwargs" not in cls.__dict__:  # `pliant.compile` made it
         return cls
     if "_pliant_shown" not in cls.__dict__:
         type.__setattr__(cls, "_pliant_shown", shown(cls, dynamo.OptimizedModule))

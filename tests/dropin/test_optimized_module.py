@@ -155,3 +155,23 @@ def test_inside_of_what_is_compiled(installed):
 
     assert torch.compile(f, fullgraph=True)(X)[1] == f(X)[1] == (True, True, False, 6)
     assert torch.equal(torch.compile(f)(X)[0], f(X)[0])
+
+
+class Doubled(nn.Module):
+    def forward(self, w):
+        return w * 2
+
+
+@pytest.mark.parametrize("compile", ["pliant", "torch"])
+def test_parametrized(installed, compile):
+    model = nn.Linear(2, 2)
+    made = (pliant.compile if compile == "pliant" else torch.compile)(model)
+    weight, plain = model.weight.detach().clone(), made(X)
+    torch.nn.utils.parametrize.register_parametrization(made, "weight", Doubled())
+    want = nn.functional.linear(X, weight * 2, model.bias)
+    assert torch.equal(made.weight, weight * 2) and torch.nn.utils.parametrize.is_parametrized(made, "weight")
+    torch.testing.assert_close(made(X), want)
+    torch.testing.assert_close(model(X), want)
+    torch.nn.utils.parametrize.remove_parametrizations(made, "weight", leave_parametrized=False)
+    assert type(model) is nn.Linear and torch.equal(made.weight, weight)
+    torch.testing.assert_close(made(X), plain)

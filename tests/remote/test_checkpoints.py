@@ -120,3 +120,17 @@ def test_nothing_is_put_where_the_state_is_another_one(mesh, tmp_path):
         mesh.checkpoint(path, {"layer": layer, "what": object()})
     with pytest.raises(remote.RemoteError, match="other tensors"):
         mesh.restore(path, {"layer": layer})
+
+
+def test_a_file_of_version_1_has_tensors_alone(mesh, tmp_path):
+    path, weight = tmp_path / "c", torch.arange(4.0).view(2, 2)
+    tensors = {"layer/weight": weight, "layer/bias": torch.ones(2), "at/0": torch.tensor(3.0)}
+    torch.save({"pliant.remote checkpoint": 1, "tensors": tensors}, path)
+    state = {"layer": mesh.replicate(nn.Linear(2, 2)), "at": [torch.zeros(())], "rate": 0.5}
+    mesh.restore(path, state)
+    assert torch.equal(state["layer"].weight.cpu(), weight) and state["at"][0] == 3 and state["rate"] == 0.5
+    with pytest.raises(remote.RemoteError, match="other tensors: at/0"):
+        mesh.restore(path, {"layer": state["layer"]})
+    torch.save({"pliant.remote checkpoint": 3, "tensors": tensors}, path)
+    with pytest.raises(remote.RemoteError, match="no checkpoint of version 2"):
+        mesh.restore(path, state)

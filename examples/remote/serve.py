@@ -23,7 +23,7 @@ class Mean(torch.nn.Module):
         return self.out((x * mask[..., None]).sum(1) / lengths[:, None])
 
 
-@serve.deployment(max_ongoing_requests=256)
+@serve.deployment(max_ongoing_requests=256, ray_actor_options={"num_cpus": 0})  # the workers compute, and have a processor each
 class Model:
     def __init__(self, workers: int = 2) -> None:
         self.server = remote.Server(remote.mesh(workers=workers), Mean)

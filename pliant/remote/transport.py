@@ -12,8 +12,10 @@ import os
 import queue
 import threading
 import time
+import warnings
 from typing import Any
 
+from pliant import events
 from pliant.remote import wire
 from pliant.remote.groups import LOOPBACK, OFF, Board, Gloo, Shared, Threads, slices
 from pliant.remote.placements import RemoteError
@@ -22,6 +24,8 @@ from pliant.remote.worker import Worker
 
 START = 300.0
 """Seconds in which a process of a worker must have begun."""
+LATE = 30.0
+"""Seconds after which one that has not begun is spoken of."""
 LEVELS = 4
 """The most levels that a tree has."""
 OBJECT = 1 << 17
@@ -85,7 +89,8 @@ class RayTransport:
         self.timeout = timeout
         self.begun = False
         self.maker = GlooMaker(os.urandom(8).hex(), timeout, shape)
-        made = self.ray.remote(Worker).options(**{"num_cpus": 1, "max_restarts": -1, "max_task_retries": 0, **options})
+        self.options = {"num_cpus": 1, **options}
+        made = self.ray.remote(Worker).options(**{"max_restarts": -1, "max_task_retries": 0, **self.options})
         self.actors = [made.remote(rank, workers) for rank in range(workers)]
         between = self.ray.remote(Relay).options(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=1000)
         self.first, self.relays = tree(between.remote, self.actors, fanout, timeout)
@@ -159,17 +164,34 @@ class RayTransport:
 
     def await_start(self, timeout: float) -> None:
         """Until all processes have begun: what is asked of one that Ray is starting again fails at once."""
-        end = time.monotonic() + timeout
+        began = time.monotonic()
+        end, told = began + timeout, self.begun
         for rank, actor in (*enumerate(self.actors), *((-1, a) for a, *_ in self.relays)):
             while True:
                 try:
-                    self.get(rank, actor.ready.remote(), min(self.timeout, max(1.0, end - time.monotonic())))
+                    patience = self.timeout if told else min(LATE, self.timeout)
+                    self.get(rank, actor.ready.remote(), min(patience, max(1.0, end - time.monotonic())))
                     break
                 except Dead as e:
+                    if not self.begun and time.monotonic() > end:
+                        raise RemoteError(self.not_begun(rank, timeout)) from None
                     if time.monotonic() > end or e.hung and self.begun:
                         raise
+                    if not told and time.monotonic() > began + LATE:
+                        told, text = True, self.not_begun(rank, LATE)
+                        events.emit("remote", what="a worker has not begun", worker=rank, text=text)
+                        warnings.warn(f"pliant: {text}", UserWarning, stacklevel=2)
                     time.sleep(0.1)
         self.begun = True
+
+    def not_begun(self, rank: int, seconds: float) -> str:
+        """Why Ray may not have begun a worker."""
+        whole, free = [r.get("CPU", 0.0) for r in (self.ray.cluster_resources(), self.ray.available_resources())]
+        wanted = ", ".join(f"{k}={v!r}" for k, v in self.options.items())
+        return (
+            f"worker {rank} of {self.workers} has not begun for {seconds:g} s: each asks Ray for {wanted}, and of its {whole:g} CPUs {free:g} are free. "
+            "Ask for less with options={'num_cpus': ...}, or give the cluster more"
+        )
 
     def restart(self, rank: int, hung: bool) -> None:
         """A worker begins anew, with nothing."""

@@ -119,3 +119,42 @@ def test_a_tree_of_controllers_on_a_mesh_of_two_dims(ray_session):
         assert [float(v) for v in losses] == pytest.approx(want, rel=1e-4)
         assert str(b[0].weight.placement) == "(Replicate(), Shard(0))" and torch.allclose(b[0].weight.cpu(), a[0].weight, atol=1e-5)
         assert mesh.counts["recoveries"] == 1 and mesh.stats()["leaked"] == 0
+
+
+@pytest.fixture
+def no_ray():
+    """Ray does not run, before and behind."""
+    import ray
+
+    ray.shutdown()
+    yield ray
+    ray.shutdown()
+
+
+def test_workers_for_which_there_is_no_room(no_ray, monkeypatch):
+    from pliant.remote import transport
+
+    monkeypatch.setattr(transport, "LATE", 1.0)
+    monkeypatch.setattr(transport, "START", 3.0)
+    with pytest.warns(UserWarning, match=r"worker 0 of 2 has not begun for 1 s: each asks Ray for num_cpus=64"):
+        with pytest.raises(remote.RemoteError, match=r"has not begun for 3 s: .* CPUs 2 are free. Ask for less with options="):
+            remote.mesh(2, options={"num_cpus": 64}, init={"num_cpus": 2}, timeout=2.0)
+
+
+def test_on_a_cluster_that_is_there_in_a_placement_group(no_ray):
+    from ray.util.placement_group import placement_group, placement_group_table
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    ray = no_ray
+    ray.init(num_cpus=4, resources={"shelf": 2}, include_dashboard=False, logging_level="ERROR")
+    group = placement_group([{"CPU": 1, "shelf": 1}] * 2)
+    ray.get(group.ready())
+    options = {"scheduling_strategy": PlacementGroupSchedulingStrategy(group), "resources": {"shelf": 1}}
+    with remote.mesh(2, address="auto", options=options, timeout=60) as mesh:
+        end = time.monotonic() + 30  # Ray tells of what is free a little late
+        while (free := ray.available_resources()).get("shelf") and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not free.get("shelf") and free["CPU"] == 2  # the workers are in the group, and take nothing beside it
+        x = torch.arange(6.0)
+        assert torch.equal(pliant.compile(lambda x: (x * 2).sum(), on=mesh)(mesh.shard(x)).cpu(), x.sum() * 2)
+    assert placement_group_table(group)["state"] == "CREATED" and ray.is_initialized()  # neither is the mesh's

@@ -189,8 +189,8 @@ class RayTransport:
         whole, free = [r.get("CPU", 0.0) for r in (self.ray.cluster_resources(), self.ray.available_resources())]
         wanted = ", ".join(f"{k}={v!r}" for k, v in self.options.items())
         return (
-            f"worker {rank} of {self.workers} has not begun for {seconds:g} s: each asks Ray for {wanted}, and of its {whole:g} CPUs {free:g} are free. "
-            "Ask for less with options={'num_cpus': ...}, or give the cluster more"
+            f"worker {rank} of {self.workers} has not begun for {seconds:g} s: each asks Ray for {wanted}, and of its {whole:g} CPUs "
+            f"{free:g} are free. Ask for less with options={{'num_cpus': ...}}, or give the cluster more"
         )
 
     def restart(self, rank: int, hung: bool) -> None:

@@ -145,7 +145,18 @@ VALUES = (int, str, bytes, bool, float, complex, type(None))
 @view
 def walked(s: Any) -> tuple:
     """The members of a set in the order in which it is walked, objects by what tells them apart; and where they lie in its table."""
-    return (*[x if type(x) in VALUES else id(x) for x in s], native.places_in_set(s))
+    return (*[x if type(x) in VALUES else id(x) for x in held_by_set(s)], native.places_in_set(s))
+
+
+def held_by_set(s: Any) -> Any:
+    """The members, whatever the class makes of iteration."""
+    return (set if isinstance(s, set) else frozenset).__iter__(s)
+
+
+@view
+def frozen(s: Any) -> frozenset:
+    """The members of a set of a subclass."""
+    return frozenset(held_by_set(s))
 
 
 @view

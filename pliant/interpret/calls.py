@@ -129,7 +129,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
         kwargs = {k: to_c(fn, a) for k, a in kwargs.items()}
         if keyed:
             kwargs["key"] = vm.callback_key(kwargs["key"])
-    if type(getattr(fn, "__self__", None)) is set and fn.__name__ == "pop":
+    if isinstance(getattr(fn, "__self__", None), set) and fn.__name__ == "pop":
         ordered(fn.__self__)
     if (type(fn) is BuiltinType or type(fn) is types.MethodWrapperType) and fn.__name__ in OF_ITEMS:
         shadows.read_deep(vm.world, fn.__self__, None if keyed else functools.partial(gate.within, fn))

@@ -176,7 +176,7 @@ def dict_difference(world: World, h: Shadow, out: list[Effect]) -> None:
 
 
 def extra_attributes(world: World, h: Shadow, out: list[Effect]) -> None:
-    """Attributes of a shadowed dict or list subclass instance."""
+    """Attributes of a shadowed dict, list or set subclass instance."""
     if h.owner is not None or type(h.copy) in (dict, list):
         return
     mine = getattr(h.copy, "__dict__", None)
@@ -237,7 +237,8 @@ def set_difference(world: World, h: Shadow, out: list[Effect]) -> None:
         table = set_order.table_of(h.copy)
         if table is not None:  # which is what comes of that of the original
             world.guard(h.source.apply("walked"), "EQ_MATCH", walked(h.orig))
-        out.append(Effect("set_replace", h.orig, (list(h.copy), table)))
+        out.append(Effect("set_replace", h.orig, (set_order.members(h.copy), table)))
+    extra_attributes(world, h, out)
 
 
 DIFFERENCES = {dict: dict_difference, list: sequence_difference, collections.deque: sequence_difference, set: set_difference}

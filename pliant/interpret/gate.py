@@ -118,7 +118,7 @@ def to_c(fn: Any, a: Any, position: int | None = None) -> Any:
     world = vm.world
     if shadows.walked_by_c(world, a):
         walk(fn, a)
-        if (t is set or t is frozenset) and name_of(fn) not in ORDERLESS:
+        if issubclass(t, (set, frozenset)) and name_of(fn) not in ORDERLESS:
             ordered(a)
     elif id(a) in world.outside:
         if has_c_state(t) and not stored(fn, a, position) and not (name_of(fn) in TEXTS and known_text(a)):  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from pliant.graph.symnode import concrete, to_sym
 from pliant.graph.traced import KEYS, held_in
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
+from pliant.interpret import set_order
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.state import Break, changed, vm
@@ -97,7 +98,7 @@ def made_plainly(t: type) -> Any:
 
 def shadow_subclass(world: World, v: Any, source: Source) -> Shadow:
     t = type(v)
-    base = dict if isinstance(v, dict) else list
+    base = dict if isinstance(v, dict) else set if isinstance(v, set) else list
     if issubclass(t, collections.OrderedDict):
         base = collections.OrderedDict
     copy = made_plainly(t)(t)
@@ -105,11 +106,16 @@ def shadow_subclass(world: World, v: Any, source: Source) -> Shadow:
         copy.default_factory = world.locate(v.default_factory, source.attr("default_factory"))
     if base is list:
         list.extend(copy, list.__iter__(v))
+    elif base is set:
+        set_order.become(copy, set_order.members(v), set_order.table_of(v))
     else:  # what is stored: `update` would ask the class's own `__getitem__` and `__iter__`
         for k, x in base.items(v):  # type: ignore[union-attr]
             base.__setitem__(copy, k, x)
     h = registered(world, Shadow(v, copy, source, None))
     world.guard(source, "TYPE_MATCH", t)
+    if base is set:
+        world.guard(source.apply("frozen"), "SET_EQUALS", frozenset(set_order.members(v)))
+        h.all = True
     attributes(world, h)
     return h
 

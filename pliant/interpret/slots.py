@@ -228,7 +228,7 @@ def get_iter(o: Any) -> Any:
             raise TypeError(f"iter() returned non-iterator of type {type_name(vm.type_of(it))!r}")
         return it
     world = vm.world
-    if t is set or t is frozenset:
+    if issubclass(t, (set, frozenset)):
         ordered(o)
     h = world.by_copy.get(id(o))
     if h is not None:
@@ -521,14 +521,24 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
             return identical(a, b) is (fn is operator.eq)
         raise TypeError(f"{SYMBOLS[fn]!r} not supported between instances of {ta.__name__!r} and {tb.__name__!r}")
     if fn is operator.ne and any(type(lookup(t, "__eq__")) is FunctionType for t in (ta, tb)):
-        r = compare(operator.eq, a, b)  # the default __ne__ inverts __eq__
-        return not truth(r)
+        for (x, y, t, _n), m in zip(order, methods, strict=True):
+            r = inverted(t, x, y) if m is object.__ne__ else c_slot(m, x, y)  # `__ne__` of a list or set knows nothing of a class's `__eq__`
+            if r is not NotImplemented:
+                return r
+        return not identical(a, b)
     if fn in EQUALITY and ta is tb and ta in (FunctionType, functools.partial):
         return identical(a, b) is (fn is operator.eq)
     if fn in EQUALITY and ta is tb and of_outside(a) and of_outside(b) and lookup(ta, "__eq__") is object.__eq__:
         return identical(a, b) is (fn is operator.eq)
     note_equality(a, b)
     return native(fn, (a, b), {})
+
+
+def inverted(t: type, x: Any, y: Any) -> Any:
+    """`object.__ne__`: what the `__eq__` of `x` says, inverted."""
+    m = lookup(t, "__eq__")
+    r = interp(m, (x, y), {}) if type(m) is FunctionType else c_slot(m, x, y)
+    return NotImplemented if r is NotImplemented else not truth(r)
 
 
 REPEATS = {"__mul__", "__rmul__", "__imul__"}
@@ -548,6 +558,8 @@ def c_slot(m: Any, x: Any, y: Any) -> Any:
         raise TypeError(f"can't multiply sequence by non-int of type {type(y).__name__!r}")
     if not hasattr(type(m), "__get__"):  # a partial, None or any object that a class has in its place: nothing is bound
         return vm.call(m, (y,), {})
+    if x is None:  # for which `__get__` binds nothing
+        return native(m, (x, y), {})
     return native(m.__get__(x, type(x)), (y,), {})
 
 

@@ -47,13 +47,17 @@ def locate_container(world: World, v: Any, source: Source) -> Any:
     return h.copy
 
 
+def told_by_guard(x: Any) -> bool:
+    """Whether a member of a set is known once it is guarded which it is."""
+    return type(x) in CONSTANT_TYPES or isinstance(x, (type, types.FunctionType, enum.Enum))
+
+
 def locate_set(world: World, v: Any, source: Source) -> Any:
     if id(v) in world.shadows or id(v) in world.by_copy:
         return locate_container(world, v, source)
-    for x in v:
-        if not (type(x) in CONSTANT_TYPES or isinstance(x, (type, types.FunctionType, enum.Enum))):
-            world.guard(source, "TYPE_MATCH", type(v))
-            return world.adopt(v, source)  # members with state: only identity is known of it
+    if not all(map(told_by_guard, v)):
+        world.guard(source, "TYPE_MATCH", type(v))
+        return world.adopt(v, source)  # members with state: only identity is known of it
     h = shadows.shadow(world, v, source)
     world.guard(source, "SET_EQUALS", frozenset(v))
     h.all = True

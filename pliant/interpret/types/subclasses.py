@@ -13,6 +13,7 @@ from pliant.guards.source import Source, const
 from pliant.interpret import shadows
 from pliant.interpret.immutable import HEAPTYPE, IMMUTABLETYPE
 from pliant.interpret.opaque import Opaque
+from pliant.interpret.types.containers import told_by_guard
 from pliant.interpret.types.functions import by_identity, locate_namespace
 from pliant.interpret.types.row import KIN
 from pliant.interpret.types.tensors import locate_subclass
@@ -73,17 +74,17 @@ def container(world: World, v: Any, source: Source) -> Any:
         return h.copy
     if isinstance(v, collections.OrderedDict) and not shadows.in_order(v):
         return Opaque(v, source)
-    if shadowable_subclass(type(v)):
+    if shadowable_subclass(type(v)) and not (isinstance(v, set) and not all(map(told_by_guard, set.__iter__(v)))):
         return shadows.shadow_subclass(world, v, source).copy
     world.guard(source, "TYPE_MATCH", type(v))
     return world.adopt(v, source)
 
 
 def shadowable_subclass(t: type) -> bool:
-    """Subclasses of dict and list made in Python, without slots, whose memory no other C class has made."""
+    """Subclasses of dict, list and set made in Python, without slots, whose memory no other C class has made."""
     if t.__flags__ & HEAPTYPE == 0 or has_del(t) or shadows.says_its_own_dict(t):
         return False
-    if shadows.made_plainly(t) not in (dict.__new__, list.__new__, collections.OrderedDict.__new__):
+    if shadows.made_plainly(t) not in (dict.__new__, list.__new__, set.__new__, collections.OrderedDict.__new__):
         return False
     return not any(b.__dict__.get("__slots__") for b in t.__mro__ if b.__flags__ & (1 << 9))
 
@@ -94,5 +95,5 @@ KIN += [
     ((type, types.ModuleType), locate_namespace),
     ((tuple,), locate_tuple_subclass),
     ((int, float, complex, str, bytes, EntryPoint), by_identity),
-    ((dict, list), container),
+    ((dict, list, set), container),
 ]

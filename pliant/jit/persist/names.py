@@ -40,6 +40,14 @@ SPACES: tuple[tuple[str, str], ...] = (
 TYPES = {id(v): name for name, v in vars(types).items() if isinstance(v, type)}
 
 
+def said(value: Any, name: str) -> Any:
+    """An attribute of a value of the program's, without its `__getattr__`; None where there is none."""
+    try:
+        return (type if issubclass(type(value), type) else object).__getattribute__(value, name)
+    except AttributeError:
+        return None
+
+
 class Missing(Exception):
     """The other process has nothing of that name, or something else."""
 
@@ -249,7 +257,7 @@ class Writer:
             return "func", (("@", self.refer(self.top)), "__globals__")
         found = frames.place_of(value, self.refer) or self.by_own_name(value) or self.by_hint(value)
         if found is None:
-            raise NotPortable(f"{type(value).__qualname__} {getattr(value, '__qualname__', '')!r} has no name that leads to it")
+            raise NotPortable(f"{type(value).__qualname__} {said(value, '__qualname__') or ''!r} has no name that leads to it")
         return found
 
     def by_hint(self, value: Any) -> tuple[str, tuple] | None:
@@ -272,15 +280,15 @@ class Writer:
 
     def path_of(self, value: Any) -> tuple[str, str] | None:
         """(module, path) of what a module calls by its qualified name."""
-        name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+        name = said(value, "__qualname__") or said(value, "__name__")
         if not isinstance(name, str) or "<" in name:
             return None
         if id(value) in TYPES:
             return "types", TYPES[id(value)]
-        module = getattr(value, "__module__", None)
+        module = said(value, "__module__")
         if isinstance(module, str) and at_path(module, name) is value:
             return module, name
-        short = getattr(value, "__name__", name)
+        short = said(value, "__name__") or name
         for space, prefix in SPACES:
             path = f"{prefix}.{short}" if prefix else short
             if at_path(space, path) is value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import functools
 import sys
@@ -543,11 +544,12 @@ def inverted(t: type, x: Any, y: Any) -> Any:
 
 REPEATS = {"__mul__", "__rmul__", "__imul__"}
 JOINS = REPEATS | {"__add__", "__iadd__"}
+SEQUENCES = (list, tuple, str, bytes, bytearray, collections.deque, array.array)
 
 
 def of_sequence(m: Any) -> bool:
     """Whether a special method of C is how a sequence repeats or joins itself: CPython asks it when the other operand has said no."""
-    return getattr(m, "__name__", None) in JOINS and hasattr(getattr(m, "__objclass__", None), "__len__")
+    return getattr(m, "__name__", None) in JOINS and issubclass(getattr(m, "__objclass__", object), SEQUENCES)
 
 
 def c_slot(m: Any, x: Any, y: Any) -> Any:

@@ -26,12 +26,12 @@ from pliant.interpret import (
     tensor_subclasses,
     walks,
 )
-from pliant.interpret.attributes import lookup, not_yet
+from pliant.interpret.attributes import lookup, not_yet, type_name
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, inline, interp, tensor_method
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import KEYED, captured_call
 from pliant.interpret.library_internals import guard_inside
-from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS, as_length
+from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS, SYMBOLS, as_length
 from pliant.interpret.state import Break, vm
 from pliant.interpret.told_of_methods import refuse_replaced
 from pliant.interpret.types.row import row
@@ -299,13 +299,20 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
     if t is not TracedTensor and t not in PLAIN_OPERANDS:
         name, mirrored = COMPARE_METHODS[fn]
         m = lookup(t, mirrored if other is b else name)
-        if type(m) is FunctionType and t not in (list, tuple):
-            r = NotImplemented
-            if other is a:
-                r = interp(m, (a, b), {})
-            if r is not NotImplemented:
-                return r
+        if type(m) is FunctionType:
+            asks = [lambda: interp(m, (other, mine), {}), lambda: slot(mine, mirrored if other is a else name, other)]
+            for ask in asks if other is a else reversed(asks):
+                if (r := ask()) is not NotImplemented:
+                    return r
+            return unlike(fn, a, b)
     return graph_call(fn, (a, b), {})
+
+
+def unlike(fn: Callable, a: Any, b: Any) -> bool:
+    """What a comparison gives that neither side answers."""
+    if fn in (operator.eq, operator.ne):
+        return fn is operator.ne
+    raise TypeError(f"{SYMBOLS[fn]!r} not supported between instances of {type_name(vm.type_of(a))!r} and {type_name(vm.type_of(b))!r}")
 
 
 # -- as keys ------------------------------------------------------------------------------------------------------------

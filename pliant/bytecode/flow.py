@@ -21,6 +21,17 @@ def successors(kinds: Sequence[Kind], operands: Sequence[Any], i: int) -> tuple[
     return (operands[i], *following) if kind in K.JUMPS else following
 
 
+def reached(after: Sequence[Iterable[int]], starts: Iterable[int], without: int) -> set[int]:
+    """The instructions that ways from `starts` come to (these among them), if none goes through `without`."""
+    found, todo = set(), [i for i in starts if i != without]
+    while todo:
+        i = todo.pop()
+        if i not in found:
+            found.add(i)
+            todo += [j for j in after[i] if j != without]
+    return found
+
+
 def live_locals(kinds: Sequence[Kind], operands: Sequence[Any], table: Table) -> list[int]:
     """For each instruction, a bit for each local whose value may still be read from there on."""
     n = len(kinds)

@@ -81,8 +81,8 @@ def shape_of(d: Key, header: int) -> Shape | None:
 
 
 TESTS = K.BRANCHES - {K.FOR_ITER} | {
-    K.NOP, K.LOAD_LOCAL, K.LOAD_CONST, K.LOAD_GLOBAL, K.LOAD_DEREF, K.LOAD_ATTR, K.LOAD_METHOD, K.LOAD_ITEM, K.LOAD_SLICE, K.PUSH_NULL,
-    K.CALL, K.CALL_KW, K.KEYWORDS, K.COMPARE, K.BINARY, K.UNARY, K.NOT, K.IS, K.CONTAINS, K.COPY, K.SWAP, K.POP, K.BUILD_TUPLE,
+    K.JUMP, K.NOP, K.LOAD_LOCAL, K.LOAD_CONST, K.LOAD_GLOBAL, K.LOAD_DEREF, K.LOAD_ATTR, K.LOAD_METHOD, K.LOAD_ITEM, K.LOAD_SLICE,
+    K.PUSH_NULL, K.CALL, K.CALL_KW, K.KEYWORDS, K.COMPARE, K.BINARY, K.UNARY, K.NOT, K.IS, K.CONTAINS, K.COPY, K.SWAP, K.POP, K.BUILD_TUPLE,
     K.BUILD_LIST, K.BUILD_SLICE,
 }  # fmt: skip
 """What the test of a loop is made of."""
@@ -93,7 +93,7 @@ def begins(d: Decoded, i: int) -> int | None:
     header = min([h for h in d.loop_headers if h > i], default=None)
     if header is None or d.kinds[header] is K.FOR_ITER or any([kind not in TESTS for kind in d.kinds[i + 1 : header]]):
         return None
-    ways = {d.ins[k][1] for k in range(i, header) if d.kinds[k] in K.BRANCHES}
+    ways = {d.ins[k][1] for k in range(i, header) if d.kinds[k] in K.JUMPS}
     inside = loop_of(Key(d), header)
     return header if len(inside) > 1 and all([w not in inside or w == header for w in ways]) else None
 

@@ -29,7 +29,7 @@ from typing import Any
 from pliant import events
 from pliant.bytecode import instructions, kind_at
 from pliant.bytecode import kinds as K
-from pliant.bytecode.natural_loops import loop_around
+from pliant.bytecode.natural_loops import loop_around, ways
 from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source, WeakPath, ending, faded, holder
@@ -351,10 +351,11 @@ def loop_from(code: CodeType, offset: int) -> int | None:
     """The header of the loop that the instruction at `offset` begins or repeats, if it does."""
     code, shift = origin_of(code)
     offset -= shift
-    ahead = (i for i in instructions(code) if i.offset >= offset)
-    for n, i in enumerate(ahead):
-        if n == 0 and i.kind in JUMPS and i.operand <= i.offset:
-            return i.operand
+    found = instructions(code)
+    at = next((k for k, i in enumerate(found) if i.offset >= offset), len(found))
+    for n, i in enumerate(found[at:]):
+        if n == 0 and i.kind in JUMPS and ways(found, at)[0] <= i.offset:
+            return ways(found, at)[0]
         if i.kind is K.FOR_ITER:
             return i.offset
         if n >= REACH or i.kind not in TO_LOOP:

@@ -21,6 +21,7 @@ its guard fails, and the guard says what to do differently next time:
 from __future__ import annotations
 
 import collections
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -299,6 +300,11 @@ class Lesson:
     kind: str
     value: Any
     site: Site | None
+    function: weakref.ref[FunctionType] | None = None  # the one that has to be there
+
+    @property
+    def gone(self) -> bool:
+        return self.function is not None and self.function() is None
 
     def guard(self) -> Guard | None:
         """None: what it was about is gone."""
@@ -307,8 +313,9 @@ class Lesson:
 
 
 def lesson(guard: Guard) -> Lesson:
-    kind, value = guard.kind, guard.value
+    kind, value, function = guard.kind, guard.value, None
     if kind == "ID_MATCH":
+        function = weakref.ref(value) if type(value) is FunctionType else None
         value = type(value)
     elif kind == "TYPE_MATCH":
         value = made_inside(value)
@@ -316,7 +323,7 @@ def lesson(guard: Guard) -> Lesson:
         value = value.bare()
     elif kind not in ("EQ_MATCH", "DICT_LACKS"):
         value = None
-    return Lesson(faded(guard.source), kind, value, guard.site)
+    return Lesson(faded(guard.source), kind, value, guard.site, function)
 
 
 def pinned_numbers(relations: list[tuple[Any, Site | None]], symbols: dict[str, Source]) -> dict[int, tuple[Lesson, ...]]:

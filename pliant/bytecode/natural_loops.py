@@ -25,7 +25,8 @@ def loops(code: CodeType) -> dict[int, frozenset[int]]:
     index = {i.offset: n for n, i in enumerate(ins)}
     kinds, operands = [i.kind for i in ins], [index[i.operand] if i.kind in K.JUMPS else i.operand for i in ins]
     plainly = [[*successors(kinds, operands, n)] for n in range(len(ins))]
-    after, before = [[*to] for to in plainly], [[] for _ in ins]
+    after = [[*to] for to in plainly]
+    before: list[list[int]] = [[] for _ in ins]
     for start, stop, target, _, _ in exception_table(code):
         for n, i in enumerate(ins):
             if start <= i.offset < stop:

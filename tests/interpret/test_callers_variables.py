@@ -84,3 +84,57 @@ def test_fullgraph_says_why(fn):
     for _ in range(2):
         with pytest.raises(pliant.PliantError, match="variables"):
             pliant.compile(fn, fullgraph=True)(torch.ones(3), 2)
+
+
+# -- names that are asked for on both sides of a graph break ---------------------------------------------------------------------
+def bound_by_text(x):
+    exec("b = x + 1")
+    return locals().get("b")
+
+
+def bound_in_a_loop(x):
+    for i in range(3):
+        exec(f"k{i} = x + {i}")
+    return sorted(name for name in locals() if name.startswith("k"))
+
+
+def bound_by_eval(x):
+    eval("(q := x * 2)")
+    return locals().get("q")
+
+
+def stored(x):
+    locals()["q"] = 4
+    pliant.graph_break()
+    return locals().get("q"), vars().get("q")
+
+
+def kept(x):
+    d = locals()
+    pliant.graph_break()
+    y = x + 1
+    return locals() is d, sorted(d)
+
+
+def below(x):
+    return bound_by_text(x), stored(x)
+
+
+def only_read(x):
+    a = "{x.ndim}".format(**locals())
+    pliant.graph_break()
+    return a, sorted(locals()), x + 1
+
+
+@pytest.mark.parametrize("fn", [bound_by_text, bound_in_a_loop, bound_by_eval, stored, kept, below, only_read], ids=lambda fn: fn.__name__)
+def test_the_dict_of_a_frame_is_one_on_both_sides_of_a_break(fn):
+    """Up to 3.12; since then each `locals()` gives another, and what text binds is in none of them. As eager has it."""
+    compiled = pliant.compile(fn)
+    for n in (2, 3, 4):
+        x = torch.ones(n)
+        assert repr(compiled(x)) == repr(fn(x))
+
+
+def test_names_that_are_only_read_leave_the_frame_compiled():
+    pliant.compile(only_read)(torch.ones(2))
+    assert pliant.stats()["captures"] == 2

@@ -3,13 +3,16 @@
 The code that stands for a compiled frame has other variables, and so have the frames that stand for inlined ones: what calls such a
 function is left to CPython as a whole. It is known by its code from then on.
 
+So are frames that get at frames themselves, and speak of `f_locals`, with those between them and the one that is got.
+
 So is, up to 3.12, a frame that is asked for its names on both sides of a graph break (`exec("b = 3")`, then `locals()["b"]`): it has one
 dict for them, which the code behind the break has not."""
 
 from __future__ import annotations
 
+import inspect
 import sys
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
 from pliant.bytecode.flow import reached, successors
@@ -30,6 +33,9 @@ ALONE = 2
 ASKS = frozenset(("locals", "vars", "dir", "eval", "exec", "f_locals"))
 """What looks at the names of the frame that it is called from, or may."""
 
+GETTERS = {sys._getframe: 0, inspect.currentframe: 0, inspect.stack: sys.maxsize - 1, sys._current_frames: sys.maxsize - 1}
+"""What gives frames: how many lie between the frame that calls it and the one that is got."""
+
 _left: dict[int, CodeType] = {}
 _new: list[CodeType] = []
 
@@ -43,11 +49,35 @@ def left(code: CodeType) -> bool:
     return id(code) in _left
 
 
-def leave(code: CodeType, fn: Any) -> None:
-    """A frame of `code` calls `fn`, one of these. Raises Break; the capture that this ends begins again without the frame."""
-    _left[id(code)] = code
-    _new.append(code)
-    raise Break("PL0033", f"{fn.__qualname__} looks at the variables of whoever calls it", clean=True)
+def looked_at(fn: Any, args: tuple, f: Any) -> None:
+    """Frame `f` is about to make a call at which the graph breaks. Raises Break if frames are to be left because of it."""
+    if f is None:
+        return
+    if read_by(fn) and not left(f.code):
+        leave([f.code], f"{fn.__qualname__} looks at the variables of whoever calls it")
+    depth = GETTERS.get(fn) if type(fn) in (FunctionType, BuiltinFunctionType) else None
+    if depth is None:
+        return
+    chain: list[CodeType] = []
+    while f is not None:
+        chain.append(f.code)
+        f = f.parent
+    names = {name for code in chain for name in code.co_names}
+    if "f_locals" not in names:
+        return
+    if fn is sys._getframe and args and type(args[0]) is int:
+        depth = args[0]
+    found = [code for code in (chain if "f_back" in names else chain[: depth + 1]) if not left(code)]
+    if found:
+        leave(found, "it gets at a frame, whose variables are looked at")
+
+
+def leave(codes: list[CodeType], why: str) -> None:
+    """Raises Break; the capture that this ends begins again without frames of these codes."""
+    for code in codes:
+        _left[id(code)] = code
+        _new.append(code)
+    raise Break("PL0033", why, clean=True)
 
 
 def asked_again(f: Any, offset: int) -> None:

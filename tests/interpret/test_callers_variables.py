@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 
 import pytest
@@ -137,4 +138,82 @@ def test_the_dict_of_a_frame_is_one_on_both_sides_of_a_break(fn):
 
 def test_names_that_are_only_read_leave_the_frame_compiled():
     pliant.compile(only_read)(torch.ones(2))
+    assert pliant.stats()["captures"] == 2
+
+
+# -- frames that the program gets itself -----------------------------------------------------------------------------------------
+def of_its_own(x):
+    a = 3
+    return sorted(sys._getframe().f_locals), x + a
+
+
+def peek(depth):
+    return sorted(sys._getframe(depth).f_locals)
+
+
+def of_the_caller(x):
+    a, y = 3, x + 1
+    return peek(1), y
+
+
+def back(x):
+    b = 2
+
+    def inner():
+        return inspect.currentframe().f_back.f_locals["b"]
+
+    return x + inner()
+
+
+def from_the_stack(x):
+    b = 2
+
+    def inner():
+        return inspect.stack()[1].frame.f_locals["b"]
+
+    return x + inner()
+
+
+def handed_up(x):
+    b = 2
+
+    def get():
+        return sys._getframe(1)
+
+    return x + get().f_locals["b"]
+
+
+def written(x):
+    a, y = 3, x + 1
+    sys._getframe().f_locals["a"] = 8  # since 3.13 that is the variable
+    return a, y
+
+
+def behind_another_break(x):
+    y = x * 2
+    print(end="")
+    return sys._getframe().f_locals["y"] + y
+
+
+def two_below(x):
+    return of_the_caller(x + 1), back(x) * 2
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [of_its_own, of_the_caller, back, from_the_stack, handed_up, written, behind_another_break, two_below],
+    ids=lambda fn: fn.__name__,
+)
+def test_variables_of_frames(fn):
+    compiled = pliant.compile(fn)
+    for n in (2, 3, 4):
+        x = torch.ones(n)
+        assert repr(compiled(x)) == repr(fn(x))
+
+
+def test_frames_whose_variables_nobody_looks_at_stay_compiled():
+    def fn(x):
+        return sys._getframe().f_code.co_name, x + 1
+
+    assert pliant.compile(fn)(torch.ones(2))[0] == "fn"
     assert pliant.stats()["captures"] == 2

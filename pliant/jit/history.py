@@ -21,6 +21,7 @@ its guard fails, and the guard says what to do differently next time:
 from __future__ import annotations
 
 import collections
+import sys
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -278,7 +279,13 @@ class History:
 
 def made_inside(cls: type) -> bool:
     """Whether a function made this class, so that each of its calls makes another. Exceptions are looked at while they fly: never."""
-    return "<locals>" in cls.__qualname__ and not issubclass(cls, BaseException)
+    return ("<locals>" in cls.__qualname__ or not_where_it_says(cls)) and not issubclass(cls, BaseException)
+
+
+def not_where_it_says(cls: type) -> bool:
+    """Whether its module has another thing under the name of this class, or none: `namedtuple("P", "a b")` in a function says `P`."""
+    name, space = cls.__qualname__, getattr(sys.modules.get(cls.__module__), "__dict__", None)
+    return type(space) is dict and "." not in name and space.get(name) is not cls
 
 
 def carried(source: Source) -> bool:

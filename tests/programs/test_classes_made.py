@@ -828,6 +828,23 @@ def test_the_functions_of_named_tuples_end_with_them():
     assert pliant.stats()["captures"] == 1
 
 
+def test_named_tuples_that_are_carried_over_a_break():
+    """Their classes say nothing of the function that made them: each was met as one more class, and captured."""
+
+    def fn(x):
+        P = collections.namedtuple("P", "a b", defaults=(1,))
+        pliant.graph_break()
+        return P(x), P._replace
+
+    target = pliant.compile(fn)
+    counts = []
+    for _ in range(14):
+        p, replace = target(torch.ones(2))
+        assert type(p)._replace is replace and p.b == 1
+        counts.append(pliant.stats()["captures"])
+    assert counts[-1] == counts[10], counts
+
+
 def test_hooks_run_once_a_call():
     """What `__init_subclass__` does is replayed; the class that the emitted code makes does not do it again."""
     target = compiled(hooks)

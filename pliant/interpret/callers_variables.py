@@ -58,10 +58,7 @@ def looked_at(fn: Any, args: tuple, f: Any) -> None:
     depth = GETTERS.get(fn) if type(fn) in (FunctionType, BuiltinFunctionType) else None
     if depth is None:
         return
-    chain: list[CodeType] = []
-    while f is not None:
-        chain.append(f.code)
-        f = f.parent
+    chain = codes_from(f)
     names = {name for code in chain for name in code.co_names}
     if "f_locals" not in names:
         return
@@ -70,6 +67,20 @@ def looked_at(fn: Any, args: tuple, f: Any) -> None:
     found = [code for code in (chain if "f_back" in names else chain[: depth + 1]) if not left(code)]
     if found:
         leave(found, "it gets at a frame, whose variables are looked at")
+
+
+def looked_into(code: CodeType, f: Any) -> None:
+    """Frame `f` asks a frame of `code` in a traceback for what only one of CPython has. Raises Break."""
+    leave([code, *codes_from(f)], "it looks into frames of a traceback")
+
+
+def codes_from(f: Any) -> list[CodeType]:
+    """Of a frame and of those that it was called from, outwards."""
+    found = []
+    while f is not None:
+        found.append(f.code)
+        f = f.parent
+    return found
 
 
 def leave(codes: list[CodeType], why: str) -> None:

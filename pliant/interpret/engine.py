@@ -122,6 +122,7 @@ from pliant.interpret.types import (  # noqa: F401  (they fill the table of type
     count_iterators,
     decimals,
     dict_views,
+    frames,
     functions,
     numbers,
     random_generators,

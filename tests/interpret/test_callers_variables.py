@@ -199,9 +199,37 @@ def two_below(x):
     return of_the_caller(x + 1), back(x) * 2
 
 
+def of_a_traceback(x):
+    q = 3
+    try:
+        raise ValueError
+    except ValueError as e:
+        return sorted(e.__traceback__.tb_frame.f_locals), sys.exc_info()[2].tb_frame.f_globals["__name__"], x + q
+
+
+def of_frames_that_raised(x):
+    def inner(v):
+        raise ValueError
+
+    def middle(v):
+        m = 4
+        inner(v)
+
+    found = []
+    try:
+        middle(x)
+    except ValueError as e:
+        tb = e.__traceback__
+        while tb is not None:
+            found.append((tb.tb_frame.f_code.co_name, sorted(tb.tb_frame.f_locals)))
+            tb = tb.tb_next
+    return found, x * 2
+
+
 @pytest.mark.parametrize(
     "fn",
-    [of_its_own, of_the_caller, back, from_the_stack, handed_up, written, behind_another_break, two_below],
+    [of_its_own, of_the_caller, back, from_the_stack, handed_up, written, behind_another_break, two_below, of_a_traceback,
+     of_frames_that_raised],
     ids=lambda fn: fn.__name__,
 )
 def test_variables_of_frames(fn):
@@ -217,3 +245,13 @@ def test_frames_whose_variables_nobody_looks_at_stay_compiled():
 
     assert pliant.compile(fn)(torch.ones(2))[0] == "fn"
     assert pliant.stats()["captures"] == 2
+
+
+def test_names_and_lines_of_frames_in_tracebacks_are_read_in_the_graph():
+    def fn(x):
+        try:
+            raise ValueError
+        except ValueError as e:
+            return e.__traceback__.tb_frame.f_code.co_name, e.__traceback__.tb_lineno > 0, x + 1
+
+    assert pliant.compile(fn, fullgraph=True)(torch.ones(2))[:2] == ("fn", True)

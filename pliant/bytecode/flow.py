@@ -21,6 +21,17 @@ def successors(kinds: Sequence[Kind], operands: Sequence[Any], i: int) -> tuple[
     return (operands[i], *following) if kind in K.JUMPS else following
 
 
+def reached(after: Sequence[Iterable[int]], starts: Iterable[int], without: int) -> set[int]:
+    """The instructions that ways from `starts` come to (these among them), if none goes through `without`."""
+    found, todo = set(), [i for i in starts if i != without]
+    while todo:
+        i = todo.pop()
+        if i not in found:
+            found.add(i)
+            todo += [j for j in after[i] if j != without]
+    return found
+
+
 def live_locals(kinds: Sequence[Kind], operands: Sequence[Any], table: Table) -> list[int]:
     """For each instruction, a bit for each local whose value may still be read from there on."""
     n = len(kinds)
@@ -62,14 +73,23 @@ def natural_loop(kinds: Sequence[Kind], operands: Sequence[Any], header: int) ->
     return frozenset(found)
 
 
-def meeting_point(kinds: Sequence[Kind], operands: Sequence[Any], inside: frozenset[int], starts: Iterable[int]) -> int | None:
-    """The first instruction outside of `inside` that every way from `starts` comes to, if there is one before the end.
+def meeting_point(kinds: Sequence[Kind], operands: Sequence[Any], inside: frozenset[int], starts: Iterable[int]) -> tuple[int, ...]:
+    """The first instruction outside of `inside` that every way from `starts` comes to, if there is one before the end. If it is a jump,
+    the other jumps to its target follow: to stand at one of them is the same. (Since 3.12 each way out has its own at the end of a loop.)
 
     What raises is no way. (Post-dominators, as the field calls them, by iteration over bit sets.)
     """
     n = len(kinds)
     every = (1 << n) - 1
     after = [successors(kinds, operands, i) for i in range(n)]
+    alike: dict[int, list[int]] = {}
+    for i in range(n):
+        if kinds[i] is K.JUMP and i not in inside:
+            alike.setdefault(operands[i], []).append(i)
+    bits = [1 << i for i in range(n)]
+    for jumps in alike.values():
+        for i in jumps:
+            bits[i] = 1 << jumps[-1]
     found = [every] * n
     changed = True
     while changed:
@@ -78,11 +98,14 @@ def meeting_point(kinds: Sequence[Kind], operands: Sequence[Any], inside: frozen
             out = 0 if kinds[i] is K.RETURN else every
             for j in after[i]:
                 out &= found[j]
-            out |= 1 << i
+            out |= bits[i]
             if out != found[i]:
                 found[i], changed = out, True
     common = every
     for i in starts:
         common &= found[i]
     meets = [i for i in range(n) if common >> i & 1 and i not in inside and found[i] != every]
-    return max(meets, key=lambda i: found[i].bit_count(), default=None)
+    first = max(meets, key=lambda i: found[i].bit_count(), default=None)
+    if first is None:
+        return ()
+    return (first, *[i for i in alike.get(operands[first], ()) if i != first]) if kinds[first] is K.JUMP else (first,)

@@ -64,7 +64,7 @@ def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
     if fn is builtins.eval or fn is builtins.exec:
         args, kw = names_by_position(args, kw)
     if (fn is builtins.eval or fn is builtins.exec) and args and not any([given is not None for given in args[1:2]]):
-        names = args[2] if len(args) == 3 and args[2] is not None else vm.locals(f)
+        names = args[2] if len(args) == 3 and args[2] is not None else names_for(f, fn, args[0])
         return ("call", runtime.evaluate, (fn, args[0], f.func, names), kw)
     if fn is builtins.dir and not args:
         return ("call", sorted, (vm.locals(f),), {})
@@ -78,6 +78,15 @@ def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
         except NameError:  # an empty cell
             pass
     return ("call", fn, args, kw)
+
+
+def names_for(f: Any, fn: Any, source: Any) -> dict:
+    """The dict of the frame's names, for text that is run there. What can neither bind a name nor call leaves no trace in it."""
+    shown = f.shown
+    names = vm.locals(f)
+    if fn is builtins.eval and type(source) is str and "(" not in source and ":=" not in source:
+        f.shown = shown
+    return names
 
 
 def names_by_position(args: tuple, kw: dict) -> tuple[tuple, dict]:

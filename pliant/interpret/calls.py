@@ -355,8 +355,7 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
             # TorchDynamo's own mark, not the user's
             return call(inner, args, kwargs)
         code, reason = policy.break_of(fn)
-        if vm.frame is not None and callers_variables.read_by(fn) and not callers_variables.left(vm.frame.code):
-            callers_variables.leave(vm.frame.code, fn)
+        callers_variables.looked_at(fn, args, vm.frame)
         if vm.frame is not None and vm.frame.globals is contextlib.__dict__ and is_generator(fn):
             loc = bind(fn, args, kwargs)
             if loc is not None:  # what is behind a context manager breaks the graph where it is entered

@@ -18,6 +18,7 @@ import functools
 import inspect
 import types
 import typing
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -310,7 +311,18 @@ def make_named_tuple(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> 
         raise refused("a named tuple with other bases, or with methods that use super()")
     for v in (*ns.values(), *ns.get("__annotations__", {}).values()):
         to_c(meta, v)
-    return remade(meta(name, bases, dict(ns)), meta, (name, bases, dict(ns)), {})
+    return named_tuple(remade(meta(name, bases, dict(ns)), meta, (name, bases, dict(ns)), {}), ns.values())
+
+
+def named_tuple(cls: type, given: Iterable[Any] = ()) -> type:
+    """The functions that CPython has made for it are as much the capture's own as the class: they end with it; no guard may ask for one."""
+    known = set(map(id, given))
+    for name, v in vars(cls).items():
+        fn = v.__func__ if type(v) in (staticmethod, classmethod) else v
+        if type(fn) is FunctionType and id(fn) not in known and fn.__qualname__ == f"{cls.__name__}.{name}":
+            vm.world.own_functions[id(fn)] = fn
+            vm.world.remade_functions[id(fn)] = (cls, name, fn is not v)
+    return cls
 
 
 def make_enum(meta: Any, name: str, bases: tuple, ns: Any, kw: dict) -> type:
@@ -355,7 +367,7 @@ def l_namedtuple(args: tuple, kw: dict) -> type:
         raise refused("a named tuple whose defaults are made while it is")  # it is made twice, here and by the emitted code
     for a in (*args, *kw.values()):
         to_c(collections.namedtuple, a)
-    return remade(collections.namedtuple(*args, **kw), collections.namedtuple, args, kw)
+    return named_tuple(remade(collections.namedtuple(*args, **kw), collections.namedtuple, args, kw))
 
 
 def l_make_dataclass(args: tuple, kw: dict) -> type:

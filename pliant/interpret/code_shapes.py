@@ -38,12 +38,16 @@ class Key:
 
 @dataclass(slots=True)
 class Shape:
-    """A loop of a code object: its instructions, where its ways out meet (None: they return), and which locals live where."""
+    """A loop of a code object: its instructions, where its ways out meet (nowhere: they return), and which locals live where."""
 
     header: int
     inside: frozenset[int]
-    behind: int | None
+    ends: tuple[int, ...]
     live: list[int]
+
+    @property
+    def behind(self) -> int | None:
+        return self.ends[0] if self.ends else None
 
 
 def is_cell(v: Any) -> bool:
@@ -81,8 +85,8 @@ def shape_of(d: Key, header: int) -> Shape | None:
 
 
 TESTS = K.BRANCHES - {K.FOR_ITER} | {
-    K.NOP, K.LOAD_LOCAL, K.LOAD_CONST, K.LOAD_GLOBAL, K.LOAD_DEREF, K.LOAD_ATTR, K.LOAD_METHOD, K.LOAD_ITEM, K.LOAD_SLICE, K.PUSH_NULL,
-    K.CALL, K.CALL_KW, K.KEYWORDS, K.COMPARE, K.BINARY, K.UNARY, K.NOT, K.IS, K.CONTAINS, K.COPY, K.SWAP, K.POP, K.BUILD_TUPLE,
+    K.JUMP, K.NOP, K.LOAD_LOCAL, K.LOAD_CONST, K.LOAD_GLOBAL, K.LOAD_DEREF, K.LOAD_ATTR, K.LOAD_METHOD, K.LOAD_ITEM, K.LOAD_SLICE,
+    K.PUSH_NULL, K.CALL, K.CALL_KW, K.KEYWORDS, K.COMPARE, K.BINARY, K.UNARY, K.NOT, K.IS, K.CONTAINS, K.COPY, K.SWAP, K.POP, K.BUILD_TUPLE,
     K.BUILD_LIST, K.BUILD_SLICE,
 }  # fmt: skip
 """What the test of a loop is made of."""
@@ -93,7 +97,7 @@ def begins(d: Decoded, i: int) -> int | None:
     header = min([h for h in d.loop_headers if h > i], default=None)
     if header is None or d.kinds[header] is K.FOR_ITER or any([kind not in TESTS for kind in d.kinds[i + 1 : header]]):
         return None
-    ways = {d.ins[k][1] for k in range(i, header) if d.kinds[k] in K.BRANCHES}
+    ways = {d.ins[k][1] for k in range(i, header) if d.kinds[k] in K.JUMPS}
     inside = loop_of(Key(d), header)
     return header if len(inside) > 1 and all([w not in inside or w == header for w in ways]) else None
 
@@ -106,11 +110,15 @@ def of_while(d: Decoded, at: int) -> bool:
 
 @dataclass(slots=True)
 class Sides:
-    """The sides of a branch: their instructions, where they meet (None: they return), and which locals live where."""
+    """The sides of a branch: their instructions, where they meet (nowhere: they return), and which locals live where."""
 
     inside: frozenset[int]
-    meet: int | None
+    ends: tuple[int, ...]
     live: list[int]
+
+    @property
+    def meet(self) -> int | None:
+        return self.ends[0] if self.ends else None
 
 
 ENDS = frozenset((
@@ -128,14 +136,14 @@ def sides_of(d: Key, branch: int) -> Sides | None:
     if NAMESPACES & {*decoded.code.co_names}:
         return None
     starts = successors(decoded.kinds, operands, branch)
-    meet = meeting_point(decoded.kinds, operands, frozenset((branch,)), starts)
+    ends = meeting_point(decoded.kinds, operands, frozenset((branch,)), starts)
     inside: set[int] = set()
-    todo = [i for i in starts if i != meet]
+    todo = [i for i in starts if i not in ends]
     while todo:
         i = todo.pop()
         if i not in inside:
             inside.add(i)
-            todo += [j for j in successors(decoded.kinds, operands, i) if j != meet]
-    if branch in inside or meet is None and decoded.is_generator or any([decoded.kinds[i] in ENDS for i in inside]):
+            todo += [j for j in successors(decoded.kinds, operands, i) if j not in ends]
+    if branch in inside or not ends and decoded.is_generator or any([decoded.kinds[i] in ENDS for i in inside]):
         return None
-    return Sides(frozenset(inside), meet, live_of(d))
+    return Sides(frozenset(inside), ends, live_of(d))

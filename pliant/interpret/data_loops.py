@@ -470,7 +470,7 @@ class Whole:
             g.fast[i] = CellType(v) if v is not UNSET else CellType()
         if start == shape.header and counter is None:
             self.copy_written(g)
-        g.stops = (shape.header,) if shape.behind is None else (shape.header, shape.behind)
+        g.stops = (shape.header, *shape.ends)
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         if f.loop_header == shape.header:
             g.loop_header = -1

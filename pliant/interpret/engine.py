@@ -129,6 +129,7 @@ from pliant.interpret.types import (  # noqa: F401  (they fill the table of type
     subclasses,
     tensors,
     thread_locals,
+    traceback_frames,
 )
 from pliant.interpret.world import SOURCED, World
 from pliant.interpret.wrappers import on_wrappers, unwind, wrapper_of

@@ -10,7 +10,7 @@ from pliant.bytecode.kinds import Kind
 from pliant.errors import Tripwire
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import Untraceable, is_limit
-from pliant.interpret import checks, lifetimes, names_told, shadows, slips, tracebacks
+from pliant.interpret import callers_variables, checks, lifetimes, names_told, shadows, slips, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState, LeftToPython
 from pliant.interpret.data_loops import CHANGING, at_header
@@ -221,6 +221,7 @@ TAIL_OPERANDS: dict[Kind, Any] = {
 
 def suspend(f: Frame, operands: int, offset: int) -> FrameState:
     """The frame with the current instruction's operands removed, to go on at `offset`."""
+    callers_variables.asked_again(f, offset)
     i = f.pc - 1
     handler = None
     for start, stop, target, depth, lasti in f.decoded.table:

@@ -154,7 +154,7 @@ class Join:
         g = Frame(f.decoded, f.func, list(f.fast), f.globals)
         g.pc, g.stack, g.parent, g.watched = f.pc - 1, list(f.stack), f.parent, True
         g.held = list(f.held)
-        g.stops = () if meet is None else (meet,)
+        g.stops = self.sides.ends
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         returned: Any = UNSET
         items: list[list] = []

@@ -21,6 +21,8 @@ its guard fails, and the guard says what to do differently next time:
 from __future__ import annotations
 
 import collections
+import sys
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -29,7 +31,7 @@ from typing import Any
 from pliant import events
 from pliant.bytecode import instructions, kind_at
 from pliant.bytecode import kinds as K
-from pliant.bytecode.natural_loops import loop_around
+from pliant.bytecode.natural_loops import loop_around, ways
 from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source, WeakPath, ending, faded, holder
@@ -277,7 +279,13 @@ class History:
 
 def made_inside(cls: type) -> bool:
     """Whether a function made this class, so that each of its calls makes another. Exceptions are looked at while they fly: never."""
-    return "<locals>" in cls.__qualname__ and not issubclass(cls, BaseException)
+    return ("<locals>" in cls.__qualname__ or not_where_it_says(cls)) and not issubclass(cls, BaseException)
+
+
+def not_where_it_says(cls: type) -> bool:
+    """Whether its module has another thing under the name of this class, or none: `namedtuple("P", "a b")` in a function says `P`."""
+    name, space = cls.__qualname__, getattr(sys.modules.get(cls.__module__), "__dict__", None)
+    return type(space) is dict and "." not in name and space.get(name) is not cls
 
 
 def carried(source: Source) -> bool:
@@ -299,6 +307,11 @@ class Lesson:
     kind: str
     value: Any
     site: Site | None
+    function: weakref.ref[FunctionType] | None = None  # the one that has to be there
+
+    @property
+    def gone(self) -> bool:
+        return self.function is not None and self.function() is None
 
     def guard(self) -> Guard | None:
         """None: what it was about is gone."""
@@ -307,8 +320,9 @@ class Lesson:
 
 
 def lesson(guard: Guard) -> Lesson:
-    kind, value = guard.kind, guard.value
+    kind, value, function = guard.kind, guard.value, None
     if kind == "ID_MATCH":
+        function = weakref.ref(value) if type(value) is FunctionType else None
         value = type(value)
     elif kind == "TYPE_MATCH":
         value = made_inside(value)
@@ -316,7 +330,7 @@ def lesson(guard: Guard) -> Lesson:
         value = value.bare()
     elif kind not in ("EQ_MATCH", "DICT_LACKS"):
         value = None
-    return Lesson(faded(guard.source), kind, value, guard.site)
+    return Lesson(faded(guard.source), kind, value, guard.site, function)
 
 
 def pinned_numbers(relations: list[tuple[Any, Site | None]], symbols: dict[str, Source]) -> dict[int, tuple[Lesson, ...]]:
@@ -351,10 +365,11 @@ def loop_from(code: CodeType, offset: int) -> int | None:
     """The header of the loop that the instruction at `offset` begins or repeats, if it does."""
     code, shift = origin_of(code)
     offset -= shift
-    ahead = (i for i in instructions(code) if i.offset >= offset)
-    for n, i in enumerate(ahead):
-        if n == 0 and i.kind in JUMPS and i.operand <= i.offset:
-            return i.operand
+    found = instructions(code)
+    at = next((k for k, i in enumerate(found) if i.offset >= offset), len(found))
+    for n, i in enumerate(found[at:]):
+        if n == 0 and i.kind in JUMPS and ways(found, at)[0] <= i.offset:
+            return ways(found, at)[0]
         if i.kind is K.FOR_ITER:
             return i.offset
         if n >= REACH or i.kind not in TO_LOOP:

@@ -556,6 +556,7 @@ class Region:
         tried = [(e.guard, e.info) for e in entries[:EXPLAINED]]
         if record.newest is not None and record.newest[0].dead:  # it is no entry any more
             tried.insert(0, record.newest)
+            guards += [(g, True) for found in record.newest[1].guards if found.gone and (g := found.guard()) is not None]
             record.newest = None
             record.died += 1
         for native_guard, info in tried:

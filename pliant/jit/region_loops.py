@@ -148,8 +148,8 @@ def around(start: Any, header: int | None) -> tuple[int, ...]:
         return tuple(start.loops)
     if header in start.loops:
         return tuple(start.loops[: start.loops.index(header) + 1])
-    last = loops(start.code).get(header, header)
-    return tuple([h for h in start.loops if not header < h <= last])
+    inside = loops(start.code).get(header, ())
+    return tuple([h for h in start.loops if h not in inside])
 
 
 def loop_of(

@@ -209,9 +209,20 @@ def method_literal(b: Builder, m: types.MethodType) -> str:
     return f"{b.constant(types.MethodType, 'method')}({b.ref(m.__func__)}, {b.ref(m.__self__)})"
 
 
+def function_of_class(b: Builder, f: Any) -> str:
+    """A function that was made with its class, and will be with the one of the emitted code."""
+    cls, name, wrapped = b.world.remade_functions[id(f)]
+    return f"{b.ref(cls)}.__dict__[{name!r}]{'.__func__' if wrapped else ''}"
+
+
+FUNCTION_OF_CLASS = Row(function_of_class)
+
+
 def function_row(b: Builder, f: Any) -> Row:
     if f in GENERATOR_METHODS:
         return GENERATOR_METHOD
+    if id(f) in b.world.remade_functions:
+        return FUNCTION_OF_CLASS
     return OWN_FUNCTION if id(f) in b.world.own_functions else CONSTANT
 
 

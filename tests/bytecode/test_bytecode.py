@@ -10,6 +10,7 @@ import pytest
 from pliant.bytecode import instructions, kind_at, version
 from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import encode_exception_table, exception_table, ins, on_line
+from pliant.bytecode.natural_loops import loop_around
 from pliant.bytecode.stack import stack_marks
 
 MODULES = "argparse ast asyncio.base_events collections contextlib dataclasses decimal email.message enum functools inspect typing".split()
@@ -135,3 +136,65 @@ def test_code_on_one_line() -> None:
         assert [s.name for s in seen][0] == "f" and {s.lineno for s in seen} == {4321}
     else:
         raise AssertionError("1 // 0")
+
+
+def inner_behind_two_tests(a, b, c, d):
+    for x in a():
+        while b() and c():
+            d()
+        b()
+    c()
+
+
+def handlers_that_go_on(a, b, c, d):
+    for x in a():
+        try:
+            b()
+        except ValueError:
+            continue
+        c()
+    d()
+
+
+def while_with_a_handler(a, b, c, d):
+    while a():
+        try:
+            b()
+        except ValueError:
+            c()
+    while True:
+        if d():
+            return a()
+
+
+def beside_each_other(a, b, c, d):
+    while True:
+        while a():
+            b()
+        for x in c():
+            if d():
+                break
+        if b():
+            return d()
+
+
+@pytest.mark.parametrize(
+    "fn, expected",
+    [
+        (inner_behind_two_tests, {1: {None}, 2: {1, 3}, 3: {3}, 4: {1}, 5: {None}}),
+        (handlers_that_go_on, {1: {None}, 3: {1}, 6: {1}, 7: {None}}),
+        (while_with_a_handler, {1: {None, 2}, 3: {2}, 5: {2}, 7: {7}, 8: {7}}),
+        (beside_each_other, {2: {2, 3}, 3: {3}, 4: {2}, 5: {4}, 7: {2}, 8: {2}}),
+    ],
+    ids=lambda v: getattr(v, "__name__", ""),
+)
+def test_the_loop_around_a_call(fn, expected):
+    """By lines: that of the call -> that of the header of the loop around it; the same for all Pythons."""
+    code, first = fn.__code__, fn.__code__.co_firstlineno
+    line = {offset: number - first for start, end, number in code.co_lines() if number for offset in range(start, end)}
+    found = {}
+    for i in instructions(code):
+        if i.kind is K.CALL:
+            header = loop_around(code, i.offset)
+            found.setdefault(line[i.offset], set()).add(line[header] if header is not None else None)
+    assert found == expected

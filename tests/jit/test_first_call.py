@@ -1,7 +1,11 @@
-"""What a process loads for its first compiled call: neither TorchDynamo nor sympy, which take half a second and more."""
+"""What a process loads for its first compiled call (neither TorchDynamo nor sympy, which take half a second and more), and how it ends."""
 
 from __future__ import annotations
 
+import ast
+import os
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -40,3 +44,15 @@ assert pliant.stats()["captures"] >= 4
 def test_nothing_heavy_is_loaded(backend):
     done = subprocess.run([sys.executable, "-c", PROGRAM, backend], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_readmes_first_program_says_what_the_readme_says_and_ends_well(tmp_path):
+    """Default settings: a thread compiles, entries go to disk. The exit code also tells of what is torn down behind Python's end."""
+    readme = pathlib.Path(__file__).parents[2] / "README.md"
+    found = re.search(r"## A first program\s+```python\n(.*?)```", readme.read_text(), re.DOTALL)
+    assert found is not None
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PLIANT_")} | {"PLIANT_CACHE_DIR": str(tmp_path)}
+    for expected in ({"captures": 1, "recompiles": 0, "graph_breaks": 0, "from_disk": 0}, {"captures": 0, "from_disk": 1}):
+        done = subprocess.run([sys.executable, "-c", found[1]], capture_output=True, text=True, timeout=240, env=env)
+        assert done.returncode == 0, done.stderr
+        assert expected.items() <= ast.literal_eval(done.stdout).items()

@@ -29,6 +29,7 @@ class World:
         self.real = {}
         self.own_functions = {id(f): f for f in own_functions}
         self.remade = {}
+        self.remade_functions = {}
         self.dict_owners = {}
         self.unchained = {}
 

@@ -412,6 +412,42 @@ def test_loops_in_loops(fn, rounds):
     check(fn, *[(torch.ones(2 + i % 2, 3) * (i - 1), rounds + i % 3) for i in range(6)])
 
 
+def raised_until(x, n):
+    """The inner loop stands at the end of the outer one's body: its ways out are jumps back of their own since 3.12."""
+    total = x * 0
+    for i in range(n):
+        while not (total.sum() >= i):
+            total = total + 1
+    return total
+
+
+def raised_until_or(x, n):
+    total = x * 0
+    for i in range(n):
+        k = 0
+        while k < 3 and total.sum() < i:
+            total = total + 1
+            k += 1
+    return total
+
+
+def skipped(x, n):
+    for i in range(n):
+        t = x + i
+        if t.sum() > 3:
+            del t
+            continue
+        x = t
+        del t
+    return x
+
+
+@pytest.mark.parametrize("fn", [raised_until, raised_until_or, skipped], ids=lambda fn: fn.__name__)
+def test_jumps_back_to_one_header_are_one_place(fn):
+    report = check(fn, *[(torch.randn(3 + i % 2, 2) + 0.1, 3 + i % 4) for i in range(6)])
+    assert report.history[-1]["graph_breaks"] <= 2, "those of the loop whose length changes"
+
+
 def test_many_rounds_do_not_go_deeper():
     y, t = torch.ones(2, 2), torch.linspace(0, 1, 1500)
     torch.testing.assert_close(pliant.compile(steps_and_places)(y, t), steps_and_places(y, t))

@@ -807,6 +807,44 @@ def test_program(case):
     case.run()
 
 
+def test_the_functions_of_named_tuples_end_with_them():
+    """A guard asked for `__new__` of the class that the capture had made: with the class it was gone, and each call was captured anew."""
+
+    def fn(x):
+        P = collections.namedtuple("P", "a b")
+
+        class Q(typing.NamedTuple):
+            a: torch.Tensor
+
+        p = P(x + 1, 2)
+        return p._replace(b=3).a + Q(x).a, P._make, P.__new__, Q._replace
+
+    target = pliant.compile(fn)
+    for n in (2, 3, 4):
+        total, make, new, replace = target(torch.ones(n))
+        assert total.tolist() == [3] * n and make.__self__.__new__ is new and make([1, 2])._asdict() == {"a": 1, "b": 2}
+        assert replace.__qualname__ == "Q._replace"
+        gc.collect()
+    assert pliant.stats()["captures"] == 1
+
+
+def test_named_tuples_that_are_carried_over_a_break():
+    """Their classes say nothing of the function that made them: each was met as one more class, and captured."""
+
+    def fn(x):
+        P = collections.namedtuple("P", "a b", defaults=(1,))
+        pliant.graph_break()
+        return P(x), P._replace
+
+    target = pliant.compile(fn)
+    counts = []
+    for _ in range(14):
+        p, replace = target(torch.ones(2))
+        assert type(p)._replace is replace and p.b == 1
+        counts.append(pliant.stats()["captures"])
+    assert counts[-1] == counts[10], counts
+
+
 def test_hooks_run_once_a_call():
     """What `__init_subclass__` does is replayed; the class that the emitted code makes does not do it again."""
     target = compiled(hooks)

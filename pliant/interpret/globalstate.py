@@ -58,8 +58,11 @@ def default_context() -> Any:
 def function_modes() -> tuple:
     """The torch-function modes that are on, outermost first, but for that of the default device."""
     default = default_context()
-    stack = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
-    return tuple([m for m in stack if m is not default])
+    return tuple([m for m in all_function_modes() if m is not default])
+
+
+def all_function_modes() -> list[Any]:
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
 
 
 def user_modes() -> bool:
@@ -131,6 +134,8 @@ def save() -> dict[str, Any]:
 
 def restore(state: dict[str, Any]) -> None:
     """Put the settings back; only rows that differ are touched."""
+    if default_device() != state["default device"]:
+        set_function_modes(())  # the context of a default takes in which it finds at the bottom
     for name, (get, put) in ROWS.items():
         if get() != state[name]:
             put(state[name])

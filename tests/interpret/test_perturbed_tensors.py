@@ -8,6 +8,7 @@ import functools
 import operator
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
@@ -923,3 +924,24 @@ def test_another_tensor_where_one_was_is_not_that_one():
     torch.utils.swap_tensors(t, other)
     known[0] = id(t)
     assert (run(torch.zeros(1), t), run(torch.zeros(1), other)) == (1, 2)
+
+
+# -- methods of C behind those that PyTorch has written in Python -----------------------------------------------------------------
+def said(fn, *args):
+    try:
+        return repr(fn(*args))
+    except Exception as e:
+        return type(e).__name__, str(e)
+
+
+@pytest.mark.parametrize("program", [
+    lambda x, n: x.unflatten(1, (n, 4 // n)), lambda x, n: torch.nn.Unflatten(1, (n, -1))(x), lambda x, n: x.unflatten(n - 1, (-1, 1)),
+    lambda x, n: super(torch.Tensor, x).unflatten(1, (n, -1)), lambda x, n: super(torch.Tensor, x).split(n),
+    lambda x, n: super(torch.Tensor, x).norm(n), lambda x, n: (super(torch.Tensor, x).__hash__, n),
+])  # fmt: skip
+def test_methods_of_c_behind_super(program):
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    for kind in (int, np.int64, np.uint8, float):
+        run = pliant.compile(program, strict=True, backend="aten")
+        for n in (2, 1, 2):
+            assert said(run, x, kind(n)) == said(program, x, kind(n)), (kind, n)

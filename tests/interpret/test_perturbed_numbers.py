@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 import logging
 import operator
 import typing
@@ -243,6 +244,39 @@ def test_levels_of_loggers_that_are_no_ints():
         held["level"] = level
         want, got = program(x)[1], run(x)[1]
         assert type(want) is type(got) and want == got
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+@pytest.mark.parametrize("name", ["debug", "warning", "exception"])
+def test_levels_of_the_library_that_are_others(monkeypatch, name, breaks):
+    out, logger = io.StringIO(), logging.Logger("tests.levels", 1)
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(logging.Formatter("%(levelname)s:%(levelno)s:%(message)s:%(lineno)d:%(funcName)s"))
+    logger.addHandler(handler)
+
+    def program(x):
+        y = x + 1
+        if breaks:
+            pliant.graph_break()
+        getattr(logger, name)("rows %d", x.shape[0])
+        return y * 2
+
+    def written(fn):
+        out.seek(0), out.truncate()
+        return said(fn, torch.ones(2)), out.getvalue()
+
+    run, constant = pliant.compile(program, strict=True, backend="aten"), {"exception": "ERROR"}.get(name, name.upper())
+    before = getattr(logging, constant)
+    for level in (before, 12, before, 10.5, None, True, before):
+        monkeypatch.setattr(logging, constant, level)
+        assert written(run) == written(program), level
+
+
+def said(fn, *args):
+    try:
+        return repr(fn(*args))
+    except Exception as e:
+        return type(e).__name__, str(e)
 
 
 def test_a_learning_rate_that_is_a_tensor_beside_the_number_of_the_step():

@@ -29,7 +29,7 @@ ITEMS = {"interpret/slots.py": {"getitem"}}
 """Functions in which an item is one of the program's."""
 CALLERS = {f"interpret/{name}.py" for name in (
     "attributes", "calls", "contextvars_", "engine", "gate", "instances", "lookasides", "namespaces", "runtime", "shadows",
-    "slots", "tensor_subclasses",
+    "slots", "tensor_subclasses", "transforms",
 )}  # fmt: skip
 TABLES = ("interpret/arrays/", "interpret/types/")
 """Files, and folders of them, whose functions call C for the program, which may miss something."""

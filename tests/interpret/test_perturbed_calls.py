@@ -450,3 +450,17 @@ def test_a_capture_that_is_deeper_than_the_stack_where_eager_is_not(room):
 
     assert torch.equal(down(sys.getrecursionlimit() - depth - room), program(x))
     assert torch.equal(run(x), program(x))
+
+
+# -- what functions of transforms refuse ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dims", [{"out_dims": 3}, {"out_dims": -4}, {"in_dims": (0, 2)}, {"in_dims": (0,)}, {"in_dims": (None, None)}])
+def test_dims_that_vmap_refuses(dims):
+    def program(x, y):
+        try:
+            return vmap(lambda a, b: a * b, **dims)(x, y)
+        except (IndexError, ValueError) as e:
+            return type(e).__name__, str(e)
+
+    run = compiled(program)
+    for _ in range(2):
+        assert said(run, X, X.clone()) == said(program, X, X.clone())

@@ -79,7 +79,7 @@ def plain_images(x: Any = None, size: Any = None, *numbers: Any, **others: Any) 
     whole = known and type(size) is int and size > 1 and len(x.sizes) == 4 and x.device.type == "cpu" and not others
     if not whole or not all([type(n) in (int, float, torch.SymFloat) for n in numbers]):
         return False
-    alpha, beta, *_ = *numbers, *(1e-4, 0.75)[len(numbers) :]
+    alpha, beta = (*numbers, *(1e-4, 0.75)[len(numbers) :])[:2]
     try:  # the number that its backward part gives `addcmul_`
         factor = abs(2 * alpha * beta / size)
     except OverflowError:

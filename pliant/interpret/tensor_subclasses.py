@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from torch.utils import _python_dispatch as python_dispatch
 
@@ -455,7 +455,7 @@ LOOKASIDES[nothing] = lambda args, kw: None
 
 def of_super(o: Super, name: str) -> Any:
     """An attribute of what `super()` gives: that of the first class behind `start` which has it."""
-    t, mro, raw = o.tensor, o.tensor.pytype.__mro__, UNSET
+    t, mro, raw = o.tensor, o.tensor.pytype.__mro__, cast(Any, UNSET)
     for cls in mro[mro.index(o.start) + 1 :]:
         if name not in cls.__dict__:
             lookup(cls, name)  # passed over: it may be given one

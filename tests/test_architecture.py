@@ -13,6 +13,7 @@ import pathlib
 import re
 from collections.abc import Iterator
 
+import numpy
 import pytest
 import torch
 
@@ -462,12 +463,16 @@ NOT_YET = ("pliant/graph/originals.py",)
 def test_functions_of_libraries_are_read_as_they_were(file):
     """A program may replace `torch.where`: code that is at work while programs run has such modules from `graph.originals`. A class is
     the program's also there: its methods are those of `ORIGINAL`."""
-    libraries = {"gc": gc, "math": math, "operator": operator, "torch": torch, "torch._C": torch._C, "torch.Tensor": torch.Tensor}
-    plain = {a.name for n in tree(file).body if isinstance(n, ast.Import) for a in n.names if a.asname is None} & libraries.keys()
+    libraries = {
+        "gc": gc, "math": math, "numpy": numpy, "operator": operator, "torch": torch, "torch._C": torch._C, "torch.Tensor": torch.Tensor,
+    }  # fmt: skip
+    imported = [a for n in nodes(file) if isinstance(n, ast.Import) for a in n.names]
+    plain = {a.asname or a.name: a.name for a in imported if a.name.split(".")[0] in libraries}
     for fn in nodes(file):
         if isinstance(fn, ast.FunctionDef | ast.Lambda):
             for n in (n for part in (fn.body if isinstance(fn.body, list) else [fn.body]) for n in ast.walk(part)):
-                of = ast.unparse(n.value) if isinstance(n, ast.Attribute) else ""
-                if (of.split(".")[0] in plain or of == "torch.Tensor") and of in libraries:
+                first, *rest = (ast.unparse(n.value) if isinstance(n, ast.Attribute) else "").split(".")
+                of = ".".join([plain.get(first, first), *rest])
+                if (first in plain or of == "torch.Tensor") and of in libraries:
                     found = getattr(libraries[of], n.attr, None)
                     assert isinstance(found, type) or not callable(found), f"line {n.lineno}: {of}.{n.attr}"

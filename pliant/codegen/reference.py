@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from pliant.codegen.target import Target
 from pliant.errors import InternalError
 from pliant.graph.originals import math, torch
+from pliant.graph.originals import numpy as np
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import DTYPES, FAILURES, Kernel, Node, Store
 from pliant.lower.program import SegmentCall

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pliant.graph.originals import operator
-from pliant.graph.symnode import SymNode, concrete, expr_of, number, to_sym
+from pliant.graph.symnode import METHODS, SymNode, concrete, expr_of, number, to_sym
 from pliant.graph.traced import Printing
 from pliant.symbolic import ops
 
@@ -65,6 +65,24 @@ def rounded(self: Any, ndigits: Any = None) -> Any:
     return (whole + (choose(up, 1, 0) if type(up) is torch.SymBool else int(up))) * unit
 
 
+def floor_division(turned: bool) -> Callable[..., Any]:
+    """`//` of floats, which is not the floor of the quotient (`1.0 // 0.1` is 9.0)."""
+
+    def method(self: Any, other: Any) -> Any:
+        if type(other) in NUMBERS:
+            scope = self.node.scope
+            nodes = self.node, SymNode(scope, expr_of(other, scope))
+            return to_sym(scope, METHODS["floordiv"](*(nodes[::-1] if turned else nodes)).expr)
+        if not isinstance(other, (int, float)) or hasattr(other, "dtype"):
+            return NotImplemented
+        return other // concrete(self) if turned else concrete(self) // other
+
+    return method
+
+
+NUMBERS = frozenset({int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool})
+
+
 def as_int(self: Any) -> Any:
     return to_sym(self.node.scope, number(self.node.expr))
 
@@ -100,6 +118,8 @@ EXTRA: dict[type, dict[str, Callable[..., Any]]] = {
     torch.SymFloat: {
         "__format__": pinned(format),
         "__repr__": shown,
+        "__floordiv__": floor_division(False),
+        "__rfloordiv__": floor_division(True),
         "__divmod__": pinned(divmod),
         "__rdivmod__": pinned(lambda a, b: divmod(b, a)),
         "__complex__": pinned(complex),

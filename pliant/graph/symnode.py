@@ -245,6 +245,7 @@ class SymNode:
         if self.expr.kind is int and (ndigits is None or ndigits >= 0):
             return self
         if ndigits is None:
+            becomes_whole(self)
             return SymNode(self.scope, ops.round_(self.expr))
         value = self.guard_float() if self.is_float() else self.guard_int()
         return SymNode(self.scope, self.expr.ctx.lift(round(value, ndigits)))
@@ -335,7 +336,8 @@ def division(op: Callable[[Expr, Expr], Expr], message: str, real_only: bool = F
             zero = ops.eq(b, 0.0)
             return SymNode(self.scope, ops.where(zero, a * math.inf, op(a, ops.where(zero, 1.0, b))))  # as IEEE 754 has it
         elif not b.const:
-            words = message if b.kind is int else f"float {message.removeprefix('integer ')}"
+            of_floats = "float floor division by zero" if op is ops.floordiv else f"float {message.removeprefix('integer ')}"
+            words = message if b.kind is int else of_floats
             if b.const is not None or not self.scope.assume(ops.ne(b, 0), site_hook(), words, ZeroDivisionError):
                 raise ZeroDivisionError(words)
         return SymNode(self.scope, op(a, b))
@@ -367,11 +369,27 @@ def unary(op: Callable[[Expr], Expr], of: Callable[[Expr], Expr] = number) -> Ca
     return method
 
 
+NOT_WHOLE: tuple[tuple[Callable[[Expr], Any], str, type[Exception]], ...] = (
+    (lambda e: ops.eq(e, e), "cannot convert float NaN to integer", ValueError),
+    (lambda e: ops.lt(ops.abs_(e), math.inf), "cannot convert float infinity to integer", OverflowError),
+)
+"""What holds of a float that is made an integer: Python raises otherwise, whoever reads the integer."""
+
+
 def to_integer(op: Callable[[Expr], Expr]) -> Callable[[SymNode], SymNode]:
     def method(self: SymNode) -> SymNode:
-        return SymNode(self.scope, op(self.expr)) if self.expr.kind is float else SymNode(self.scope, number(self.expr))
+        if self.expr.kind is not float:
+            return SymNode(self.scope, number(self.expr))
+        becomes_whole(self)
+        return SymNode(self.scope, op(self.expr))
 
     return method
+
+
+def becomes_whole(node: SymNode) -> None:
+    for holds, words, error in NOT_WHOLE:
+        if not node.scope.assume(holds(node.expr), site_hook(), words, error):
+            raise error(words)
 
 
 def xor_bool(a: Expr, b: Expr) -> Expr:

@@ -557,6 +557,8 @@ SIZED = (list, tuple, dict, set, frozenset, str, bytes)
 def short(seen: Any, kind: str) -> str:
     if issubclass(type(seen), native.torch.Tensor) and kind == "TENSOR_MATCH":
         with native.torch._C.DisableTorchFunction():
+            if seen.is_nested:  # there are no sizes and strides of the whole
+                return f"{type(seen).__name__}({seen.dtype}, {seen.device}, requires_grad={seen.requires_grad}, nested)"
             strides = ORIGINAL.stride(seen) if seen.layout is native.torch.strided else ()
             return tensor_text(type(seen).__name__, seen.dtype, seen.device, seen.requires_grad, tuple(seen.shape), strides)
     if kind in ("TYPE_MATCH", "FLOAT", "BOOL"):

@@ -185,7 +185,8 @@ class Interface:
 
 
 if numpy is not None:
-    from torch import empty, from_numpy  # a program may put functions of its own in their place
+    from numpy import asarray, geterr  # a program may put functions of its own in their place
+    from torch import empty, from_numpy
 
     NAMES_OF_KINDS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
     KINDS = {id(numpy.dtype(name)): getattr(torch, name) for name in NAMES_OF_KINDS}
@@ -205,7 +206,7 @@ if numpy is not None:
         """A tensor over the memory of an array that may only be read: the graph does not write to it."""
         if a.flags.num & READY != ALIGNED or id(a.dtype) not in KINDS:
             raise ValueError("an array that torch does not know")
-        return from_numpy(numpy.asarray(Interface(a))) if a.size else empty(a.shape, dtype=KINDS[id(a.dtype)])
+        return from_numpy(asarray(Interface(a))) if a.size else empty(a.shape, dtype=KINDS[id(a.dtype)])
 
     @view
     def scalar_number(s: Any) -> Any:
@@ -229,13 +230,13 @@ if numpy is not None:
         from numpy._core.umath import _extobj_contextvar as ERRORS  # what `np.errstate` sets
     except ImportError:
         ERRORS = contextvars.ContextVar("none", default=None)  # type: ignore[arg-type, misc]
-    PLAIN_ERRORS = ERRORS.get() if set(numpy.geterr().values()) <= {"warn", "ignore"} else None
+    PLAIN_ERRORS = ERRORS.get() if set(geterr().values()) <= {"warn", "ignore"} else None
 
     @view
     def lenient_errors(module: Any) -> bool:
         """Whether floating-point errors raise nothing and call nobody: `np.errstate`, `np.seterr`."""
         now = ERRORS.get()
-        return (now is not None and now is PLAIN_ERRORS) or set(numpy.geterr().values()) <= {"warn", "ignore"}
+        return (now is not None and now is PLAIN_ERRORS) or set(geterr().values()) <= {"warn", "ignore"}
 
 
 NAME, QUALNAME = type.__dict__["__name__"].__get__, type.__dict__["__qualname__"].__get__

@@ -680,8 +680,7 @@ def instance_setattr(obj: Any, t: type, name: str, value: Any) -> None:
             vm.call(under(raw, "fset", t, name), (obj, value), {})
             return
         if tr is not FunctionType and has(tr, "__set__"):
-            s = lookup(tr, "__set__")
-            if type(s) is FunctionType:
+            if type(s := lookup(tr, "__set__")) is FunctionType:
                 hidden(t, name, raw)
                 vm.interp(s, (descriptor(raw, t, name), obj, value), {})
                 return
@@ -692,7 +691,7 @@ def instance_setattr(obj: Any, t: type, name: str, value: Any) -> None:
                 return
             raw.__set__(obj, value)
             return
-        hidden(t, name, raw)
+        hidden(t, name, raw, "__set__", "__delete__")
     if issubclass(t, ModuleType):
         namespaces.store(obj, name, value)
     elif outside:
@@ -720,8 +719,10 @@ def without_dict(t: type, name: str, raw: Any) -> str:
     return f"{type_name(t)!r} object has no attribute {name!r}" + (NO_DICT if plain else "")
 
 
-def hidden(t: type, name: str, raw: Any) -> None:
-    """An attribute of a class had no say in what became of an instance's: another one in its place may have."""
+def hidden(t: type, name: str, raw: Any, asked: str = "", beside: str = "") -> None:
+    """An attribute of a class has no say in what becomes of an instance's (or refuses it): another one in its place may have."""
+    if asked and made_in_python(type(raw)) and type(raw) is not FunctionType and has(type(raw), beside) and not has(type(raw), asked):
+        raise AttributeError(asked)
     ours = id(t) in vm.world.own_functions or class_writes.written(t, name) is not UNSET
     if t.__flags__ & HEAPTYPE and not ours:
         vm.world.type_attr(t, name, raw)
@@ -771,7 +772,7 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
                 property.__delete__(raw, obj)  # AttributeError
             vm.call(under(raw, "fdel", t, name), (obj,), {})
             return
-        hidden(t, name, raw)
+        hidden(t, name, raw, "__delete__", "__set__")
         d = lookup(tr, "__delete__")
         if type(d) is FunctionType:
             vm.interp(d, (descriptor(raw, t, name), obj), {})

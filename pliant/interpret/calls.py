@@ -552,9 +552,10 @@ TENSOR_TYPES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
 
 TORCHS: dict[str, Any] = {
     name: v
+    for kind in (FunctionType, types.MethodDescriptorType)  # of two, that of C: Python code of PyTorch's has called it
     for b in reversed(torch.Tensor.__mro__)
     for name, v in b.__dict__.items()
-    if isinstance(v, types.MethodDescriptorType | FunctionType)
+    if isinstance(v, kind)
 }
 """The methods that torch.Tensor had when pliant was imported: a program that replaces one still has the old one to call."""
 

@@ -14,7 +14,7 @@ from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.graph.originals import is_grad_enabled, torch
 from pliant.graph.traced import INFERENCE
-from pliant.interpret import in_torch
+from pliant.interpret import globalstate, in_torch
 from pliant.interpret.calls import LOOKASIDES, call, graph_call
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm, whole_loops
@@ -46,6 +46,11 @@ def l_default_device(args: tuple, kw: dict) -> None:
     (device,) = (*args, *kw.values())
     if device is not None and not isinstance(device, (str, int, torch.device)):
         raise Break("PL0037", "a default device that is none", clean=True)
+    default = globalstate.default_context()
+    contexts = [m for m in globalstate.all_function_modes() if type(m) is globalstate.DeviceContext]
+    if contexts != ([] if default is None else [default]) or default is not None and default.prev_mode is not None:
+        # PyTorch takes whichever is at the bottom for that of the default, and puts back which it had found there
+        raise Break("PL0037", "a default device, set within the block of another device", clean=True)
     torch.set_default_device(device)
 
 

@@ -58,8 +58,25 @@ def default_context() -> Any:
 def function_modes() -> tuple:
     """The torch-function modes that are on, outermost first, but for that of the default device."""
     default = default_context()
-    stack = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
-    return tuple([m for m in stack if m is not default])
+    return tuple([m for m in all_function_modes() if m is not default])
+
+
+def all_function_modes() -> list[Any]:
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+
+
+def default_on_stack() -> bool:
+    """Whether the context of the default device, if there is one, is among the modes: the end of another device's block takes it away."""
+    default = default_context()
+    return default is None or any([m is default for m in all_function_modes()])
+
+
+def put_default_on_stack(on: bool) -> None:
+    default, modes = default_context(), all_function_modes()
+    for _ in modes:
+        torch._C._pop_torch_function_stack()
+    for m in [*[default] * (on and default is not None), *[m for m in modes if m is not default]]:
+        torch._C._push_on_torch_function_stack(m)
 
 
 def user_modes() -> bool:
@@ -116,6 +133,7 @@ ROWS: dict[str, Row] = {  # the default device before the modes, below which it 
     "deterministic": (get_deterministic, set_deterministic),
     "torch functions": TORCH_FUNCTIONS,
     "function modes": (function_modes, set_function_modes),
+    "default device is heard": (default_on_stack, put_default_on_stack),
     **ATTENTION,
     **ENGINE,
 }
@@ -131,6 +149,8 @@ def save() -> dict[str, Any]:
 
 def restore(state: dict[str, Any]) -> None:
     """Put the settings back; only rows that differ are touched."""
+    if default_device() != state["default device"]:
+        set_function_modes(())  # the context of a default takes in which it finds at the bottom
     for name, (get, put) in ROWS.items():
         if get() != state[name]:
             put(state[name])

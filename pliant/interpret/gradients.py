@@ -15,7 +15,7 @@ from typing import Any
 
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import ORIGINAL, gradients, new_parameter, torch
+from pliant.graph.originals import ORIGINAL, gradients, math, new_parameter, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.trace import saves_tensors
@@ -69,6 +69,7 @@ def l_apply(args: tuple, kw: dict) -> Any:
     return as_node(args, kw)
 
 
+LARGEST_FLOAT = torch.finfo(torch.float32).max
 CROSS_MAP = sys.modules["torch.nn.modules._functions"].CrossMapLRN2d
 
 
@@ -76,7 +77,15 @@ def plain_images(x: Any = None, size: Any = None, *numbers: Any, **others: Any) 
     """Whether PyTorch's Python code would take the images for `in_torch.CrossMapLRN2d`, forward and backward."""
     known = type(x) is TracedTensor and x.pytype in TENSOR_TYPES and not is_stand(x) and x.dtype in (torch.float32, torch.float64)
     whole = known and type(size) is int and size > 1 and len(x.sizes) == 4 and x.device.type == "cpu" and not others
-    return whole and all([type(n) in (int, float, torch.SymFloat) for n in numbers]) and bool(x.sizes[1] >= 1)
+    if not whole or not all([type(n) in (int, float, torch.SymFloat) for n in numbers]):
+        return False
+    alpha, beta = (*numbers, *(1e-4, 0.75)[len(numbers) :])[:2]
+    try:  # the number that its backward part gives `addcmul_`
+        factor = abs(2 * alpha * beta / size)
+    except OverflowError:
+        return False
+    fits = x.dtype is torch.float64 or bool(factor <= LARGEST_FLOAT) or not bool(factor < math.inf)
+    return fits and bool(x.sizes[1] >= 1)
 
 
 def as_node(args: tuple, kw: dict) -> Any:

@@ -17,6 +17,7 @@ from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
 from pliant.interpret import in_python, runtime
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, inline
+from pliant.interpret.library_internals import guard_name
 from pliant.interpret.output import keeps, line_of, printable
 from pliant.interpret.slots import SYM_TYPES, truth
 from pliant.interpret.state import Break, vm
@@ -58,6 +59,8 @@ def deferred_log(fn: types.FunctionType, level: int | None) -> Callable:
         logger, *rest = args
         if not vm.isinstance(logger, logging.Logger):
             raise Break("PL0005", f"Logger.{fn.__name__} of what is no logger", clean=True)
+        if level is not None and guard_name(logging, fn.__name__.upper()) is not level:
+            raise Break("PL0005", f"Logger.{fn.__name__}, whose level is another one", clean=True)
         high = level if level is not None else rest.pop(0) if rest else kw.get("level")
         if not rest or type(high) is not int:
             raise Break("PL0005", f"Logger.{fn.__name__} with keywords, or of a level that is no int", clean=True)

@@ -49,7 +49,10 @@ def log_from(filename: str, name: str, line: int, method: Any, level: int | None
     """`method(logger, *args, **kw)`, a method that logs, from a line of a function of the program's."""
     cls = type(logger)
     own = not isinstance(logger, logging.Logger) or any([getattr(cls, n) is not getattr(logging.Logger, n) for n in ("_log", "findCaller")])
-    fits = len(args) > (level is None) and (level is not None or type(args[0]) is int)
+    if level is not None:  # as the library's own function reads it
+        level = vars(logging).get(method.__name__.upper())
+        own = own or level is None
+    fits = len(args) > (level is None) and (level is not None or isinstance(args[0], int))
     if own or not fits:
         method(logger, *args, **kw)
         return

@@ -3,15 +3,18 @@
 While the program is interpreted, its exceptions and the interpreter's travel through the same frames, and a program's `except` would take
 a mistake of ours for what it waits for. They are told apart by the instruction that raised, the innermost of the traceback. What is
 raised by a statement was meant. What the program does with C (an item, an attribute, a call) is done for it by functions of a few files.
-Any other instruction of these rooms that misses a name, an attribute or an item has met what whoever wrote it did not think of: the capture
-ends, and CPython runs the frame.
+Any other instruction of these rooms that misses a name, an attribute or an item has met what whoever wrote it did not think of, and so has
+an operator, a loop or a subscript there that refuses its operands by TypeError or ValueError, and a call of a function of these rooms
+that its arguments do not fit: its caller is the innermost frame. The capture ends then, and CPython runs the frame.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import os
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType, TracebackType
+from typing import Any
 
 from pliant.bytecode import instructions, kind_at
 from pliant.bytecode import kinds as K
@@ -29,10 +32,18 @@ ITEMS = {"interpret/slots.py": {"getitem"}}
 """Functions in which an item is one of the program's."""
 CALLERS = {f"interpret/{name}.py" for name in (
     "attributes", "calls", "contextvars_", "engine", "gate", "instances", "lookasides", "namespaces", "runtime", "shadows",
-    "slots", "tensor_subclasses",
+    "slots", "tensor_subclasses", "transforms",
 )}  # fmt: skip
+ARITHMETIC = ("symbolic/", "graph/symnode.py", "interpret/sums.py")
+"""Files that compute with the program's numbers."""
 TABLES = ("interpret/arrays/", "interpret/types/")
 """Files, and folders of them, whose functions call C for the program, which may miss something."""
+REFUSED = (TypeError, ValueError)
+"""What is raised about operands that do not go together: of the program's, in the files above."""
+CALLS = frozenset((K.NOP, K.CALL, K.CALL_KW))
+"""Calls of what was written down with its arguments (3.11 has a step in front of each that does nothing)."""
+BESIDE = frozenset((K.NOP, K.PUSH_NULL, K.KEYWORDS, K.LOAD_CONST))
+"""What may stand between the loading of a function and its call, at the place of the call."""
 ANYWHERE = (RecursionError, MemoryError)
 """Of what the program has too little the interpreter has, too."""
 
@@ -50,11 +61,47 @@ def slipped(e: BaseException) -> bool:
         return type(e) is AssertionError and asserts(code)
     if kind in NAMES:
         return True
+    elsewhere = file not in CALLERS and not file.startswith(TABLES)
     if not isinstance(e, MISSED):
-        return False
+        if kind in CALLS or kind is K.CALL_EX:
+            return type(e) is TypeError and kind in CALLS and is_own(called(where))
+        return elsewhere and isinstance(e, REFUSED) and not file.startswith(ARITHMETIC)
     if kind is K.LOAD_ITEM:
         return code.co_qualname not in ITEMS.get(file, ())
-    return file not in CALLERS and not file.startswith(TABLES)
+    return elsewhere
+
+
+def called(where: TracebackType) -> Any:
+    """What the call at this place of a traceback calls, where it is a name or an attribute of one; else None."""
+    frame, code = where.tb_frame, where.tb_frame.f_code
+    names = (*code.co_varnames, *[n for n in code.co_cellvars if n not in code.co_varnames], *code.co_freevars)
+    positions = list(code.co_positions())
+    line, _, column, _ = positions[where.tb_lasti // 2]
+    found: Any = None
+    for i in instructions(code):
+        if i.offset >= where.tb_lasti:
+            break
+        at = positions[i.offset // 2]
+        if (at[0], at[2]) != (line, column) or i.kind in BESIDE:
+            continue
+        if i.kind is K.LOAD_GLOBAL:
+            found = frame.f_globals.get(i.operand[0])
+        elif i.kind is K.LOAD_LOCAL or i.kind is K.LOAD_DEREF:
+            found = frame.f_locals.get(names[i.operand])
+        elif i.kind in (K.LOAD_ATTR, K.LOAD_METHOD) and type(found) is ModuleType:
+            found = vars(found).get(i.operand)
+        elif i.kind in (K.LOAD_ATTR, K.LOAD_METHOD) and type(found).__module__.startswith("pliant."):
+            found = inspect.getattr_static(found, i.operand, None)
+        else:
+            return None  # of what a call gave, say
+    return found
+
+
+def is_own(fn: Any) -> bool:
+    """Whether this is a function of these rooms, or a class of theirs with a constructor."""
+    if isinstance(fn, type):
+        return fn.__module__.startswith("pliant.") and type(fn.__init__) is FunctionType  # type: ignore[misc]
+    return type(fn) is FunctionType and bool(room(fn.__code__.co_filename))
 
 
 def told(e: BaseException) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from torch.utils import _python_dispatch as python_dispatch
 
@@ -455,14 +455,14 @@ LOOKASIDES[nothing] = lambda args, kw: None
 
 def of_super(o: Super, name: str) -> Any:
     """An attribute of what `super()` gives: that of the first class behind `start` which has it."""
-    t, mro = o.tensor, o.tensor.pytype.__mro__
+    t, mro, raw = o.tensor, o.tensor.pytype.__mro__, cast(Any, UNSET)
     for cls in mro[mro.index(o.start) + 1 :]:
         if name not in cls.__dict__:
             lookup(cls, name)  # passed over: it may be given one
             continue
+        raw = lookup(cls, name)
         if cls in Tensor.__mro__:
             break
-        raw = lookup(cls, name)
         if type(raw) is types.FunctionType:
             return types.MethodType(raw, t)
         if type(raw) is property:
@@ -472,13 +472,14 @@ def of_super(o: Super, name: str) -> Any:
         return under(raw, "__func__", cls, name) if type(raw) is staticmethod else getattr_(cls, name)
     if name == "__init__":
         return types.MethodType(nothing, t)
-    raw = lookup(Tensor, name)
     if raw is UNSET:
         raise AttributeError(f"'super' object has no attribute {name!r}")
     if type(raw) is classmethod:
         return types.MethodType(raw.__func__, t.pytype)
     if type(raw) in COMPUTED:
         return graph_call(getattr, (t, name), {})
+    if not hasattr(type(raw), "__get__"):
+        return getattr_(cls, name)
     return types.MethodType(raw, t) if type(raw) is types.FunctionType else raw.__get__(t)
 
 

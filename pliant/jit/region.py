@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import sys
 import time
 import warnings
 import weakref
@@ -190,9 +191,14 @@ class Region:
     def miss(self, entry_point: Any, fn: FunctionType, args: tuple) -> tuple:
         """No entry of `fn.__code__` holds for these frame arguments: capture, compile, install. Tells the caller what to do."""
         here = checkpoints.place() if self.own and self.verifier is None and not vm.active else None
-        if here is None:
-            return self.answer(fn, args)
-        return checkpoints.serve(here, fn, args, functools.partial(self.answer, fn, args))
+        try:
+            if here is None:
+                return self.answer(fn, args)
+            return checkpoints.serve(here, fn, args, functools.partial(self.answer, fn, args))
+        except RecursionError:
+            if deep():
+                return EAGER
+            raise
 
     def answer(self, fn: FunctionType, args: tuple) -> tuple:
         """What a miss is answered."""
@@ -275,6 +281,8 @@ class Region:
         except Exception as e:
             if interrupts.is_one(e):
                 raise
+            if isinstance(e, RecursionError) and deep():
+                return "eager", self.judge(code, record, e, False)
             if self.config.strict:
                 raise InternalError(f"{where(code)}: {type(e).__name__}: {e}") from e
             return self.fall_back(code, record, e)
@@ -292,9 +300,11 @@ class Region:
         holds nothing meanwhile: its traceback keeps the interpreter's frames, and these what the program would have dropped by then.
         """
         release(expected)
+        short = isinstance(expected, RecursionError) and deep()
 
         def hear(actual: BaseException | None) -> None:
             refused = (of_torch or late) and isinstance(actual, Exception) or (late and actual is None)  # (it was raised, and handled)
+            refused = refused or short or isinstance(expected, RecursionError) and actual is not None  # its end is somewhere else then
             if refused or type(actual) is type(expected) or made_anew(type(actual), type(expected)):
                 events.count("user_errors")
                 record.user_errors += 1
@@ -623,6 +633,14 @@ def too_much(e: CannotReconstruct, refused: set[str]) -> str:
     if e.kind is not None and kept_out(e.kind) not in refused:
         return kept_out(e.kind)
     return REFUSED if vm.world.own_classes and REFUSED not in refused else ""  # perhaps because of a class that the capture made
+
+
+def deep() -> bool:
+    """Whether the program has gone more than half way to the end of the stack: a capture, which needs more of it, may be cut short."""
+    frame, depth = sys._getframe(), 0
+    while frame is not None:
+        frame, depth = frame.f_back, depth + 1  # type: ignore[assignment]
+    return 2 * depth > sys.getrecursionlimit()
 
 
 def made_anew(a: type, b: type) -> bool:

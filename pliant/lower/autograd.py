@@ -232,7 +232,10 @@ class Plan:
         heads = [h for h, used in zip(self.differentiable, mask, strict=True) if used]
         # eager's backward usually runs outside of autocast
         with trace.recording(), trace.forgetting(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST), ending(self.crossing):
-            tangents = [trace.tangent(h) for h in heads]
+            try:
+                tangents = [trace.tangent(h) for h in heads]
+            except RuntimeError as e:  # no memory is as large as a result: its kernel says so
+                raise NoBackward(e) from e
             grads = self.gradients(heads, [self.leaf(t) for t in wanted], tangents)
         self.assumed += trace.scope.asserts[assumed:]
         self.made_later.update(name for names in liveness.binders(trace.ops[start:]).values() for name in names)

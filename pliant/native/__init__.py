@@ -151,10 +151,13 @@ DISPATCH_MODES = torch._C._len_torch_dispatch_stack, torch._C._get_dispatch_stac
 
 
 def modes_key() -> tuple:
-    """The active torch-function and dispatch modes. A device context equals any other for the same device."""
+    """The active torch-function and dispatch modes. A device context equals any other for the same device, if both or neither are that of
+    the default device: it goes when another default is set."""
     count, at = FUNCTION_MODES
     stack: list[Any] = [at(i) for i in range(count())]
-    functions = tuple(("device", str(m.device)) if type(m) is DeviceContext else Same(m) for m in stack)
+    default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    below = None if default is None else (str(default.device), default.prev_mode is None)  # perhaps another stands in its place
+    functions = tuple(("device", str(m.device), m is default, below) if type(m) is DeviceContext else Same(m) for m in stack)
     count, at = DISPATCH_MODES
     dispatch = tuple(Same(at(i)) for i in range(count()))
     return functions, dispatch

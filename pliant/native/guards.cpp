@@ -37,7 +37,7 @@ bool to_ints(PyObject *tuple, std::vector<int64_t> &out) {
 
 bool to_held(PyObject *tuple, std::vector<Held> &out) {
     out.reserve(PyTuple_GET_SIZE(tuple));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) out.emplace_back(PyTuple_GET_ITEM(tuple, i));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) out.emplace_back(PyTuple_GET_ITEM(tuple, i), true);
     return true;
 }
 
@@ -120,7 +120,7 @@ bool parse_operand(Op op, PyObject *arg, Operand &x) {
     case Op::APPLY: x.object = Py_NewRef(arg); return true;
     case Op::CONST:
     case Op::IS_TYPE:
-    case Op::IS_OBJECT: x.held.~Held(); new (&x.held) Held(arg); return true;
+    case Op::IS_OBJECT: x.held.~Held(); new (&x.held) Held(arg, op != Op::CONST); return true;
     case Op::STATE:
         if (!is_state(arg)) {
             PyErr_SetString(PyExc_TypeError, "GLOBAL_STATE takes what native.global_state() returned");

@@ -90,7 +90,15 @@ PyObject *read_class_attr(PyTypeObject *cls, PyObject *name, PyTypeObject **sear
 
 } // namespace
 
-Held::Held(PyObject *o) {
+Held::Held(PyObject *o, bool compared) {
+    PyObject **own = compared && is_tensor_type(Py_TYPE(o)) ? dict_slot(o) : nullptr;
+    if (own && PyDict_GET_SIZE(*own) == 0) { // what is in it would live as long as the guard
+        ref_ = Py_NewRef(*own);
+        weak_ = true;
+        address_ = o;
+        loc_ = &address_;
+        return;
+    }
     if (!plain_const(o) && !ephemeral(o) && PyType_SUPPORTS_WEAKREFS(Py_TYPE(o))) {
         if ((ref_ = PyWeakref_NewRef(o, nullptr))) {
             weak_ = true;
@@ -100,6 +108,12 @@ Held::Held(PyObject *o) {
         PyErr_Clear();
     }
     ref_ = Py_NewRef(o);
+}
+
+// The object at that address may be another one by now.
+bool Held::has_dict(PyObject *x) const {
+    PyObject **own = is_tensor_type(Py_TYPE(x)) ? dict_slot(x) : nullptr;
+    return own && *own == ref_;
 }
 
 bool eq_const(PyObject *a, PyObject *b) {

@@ -9,17 +9,21 @@ namespace pliant {
 class Held {
   public:
     Held() = default;
-    explicit Held(PyObject *o); // never fails: falls back to a strong reference
-    Held(Held &&other) noexcept : ref_(other.ref_), loc_(other.loc_ == &other.ref_ ? &ref_ : other.loc_), weak_(other.weak_) {
+    // Never fails: falls back to a strong reference. A tensor that is only ever compared (`compared`) is known by its dict, which nobody
+    // else has while it is held here: the program would see a weak reference, and `torch.utils.swap_tensors` refuses a tensor that has one.
+    explicit Held(PyObject *o, bool compared = false);
+    Held(Held &&other) noexcept
+        : ref_(other.ref_), address_(other.address_),
+          loc_(other.loc_ == &other.ref_ ? &ref_ : other.loc_ == &other.address_ ? &address_ : other.loc_), weak_(other.weak_) {
         other.ref_ = nullptr;
     }
     Held(const Held &) = delete;
     Held &operator=(const Held &) = delete;
     ~Held() { Py_XDECREF(ref_); }
     // Is it `x`? A dead weak reference reads as None, which is never held weakly.
-    bool is(PyObject *x) const { return *loc_ == x && (!weak_ || x != Py_None); }
-    PyObject *get() const { return dead() ? nullptr : *loc_; } // borrowed
-    bool dead() const { return weak_ && *loc_ == Py_None; }
+    bool is(PyObject *x) const { return *loc_ == x && (!weak_ || (address_ ? has_dict(x) : x != Py_None)); }
+    PyObject *get() const { return address_ || dead() ? nullptr : *loc_; } // borrowed; none of a tensor that is only compared
+    bool dead() const { return weak_ && (address_ ? Py_REFCNT(ref_) == 1 : *loc_ == Py_None); }
     bool weak() const { return weak_; }
     int traverse(visitproc visit, void *arg) const {
         Py_VISIT(ref_);
@@ -27,7 +31,9 @@ class Held {
     }
 
   private:
-    PyObject *ref_ = nullptr;              // the object, or the weak reference to it
+    bool has_dict(PyObject *x) const;
+    PyObject *ref_ = nullptr;              // the object, the weak reference to it, or its dict
+    PyObject *address_ = nullptr;          // of a tensor that is compared: where it is, or was
     PyObject *const *loc_ = &ref_;         // where the object's address is read
     bool weak_ = false;
 };

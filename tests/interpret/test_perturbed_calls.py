@@ -417,3 +417,50 @@ def test_the_caller_handles_an_exception(program, handled_first):
     for k in range(5):
         x, within = torch.ones(2 + k), (k % 2 == 0) is handled_first
         assert called(run, x, within) == called(program, x, within), k
+
+
+# -- near the end of the stack --------------------------------------------------------------------------------------------------
+def test_a_function_that_comes_to_itself_by_an_attribute():
+    def step(x):
+        return step.other(x)
+
+    step.other = torch.sin
+    run, x = compiled(lambda x: step(x) * 2), torch.ones(2)
+    assert torch.equal(run(x), x.sin() * 2)
+    step.other = step
+    for _ in range(2):
+        with pytest.raises(RecursionError):
+            run(x)
+    step.other = torch.cos
+    assert torch.equal(run(x), x.cos() * 2)
+
+
+@pytest.mark.parametrize("room", [15, 30, 60, 120, 240])
+def test_a_capture_that_is_deeper_than_the_stack_where_eager_is_not(room):
+    def program(x):
+        return (lambda y: y * 2)(x) + 1
+
+    run, x = compiled(program), torch.ones(2)
+    frame, depth = sys._getframe(), 0
+    while frame is not None:
+        frame, depth = frame.f_back, depth + 1
+
+    def down(n):
+        return down(n - 1) if n else run(x)
+
+    assert torch.equal(down(sys.getrecursionlimit() - depth - room), program(x))
+    assert torch.equal(run(x), program(x))
+
+
+# -- what functions of transforms refuse ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dims", [{"out_dims": 3}, {"out_dims": -4}, {"in_dims": (0, 2)}, {"in_dims": (0,)}, {"in_dims": (None, None)}])
+def test_dims_that_vmap_refuses(dims):
+    def program(x, y):
+        try:
+            return vmap(lambda a, b: a * b, **dims)(x, y)
+        except (IndexError, ValueError) as e:
+            return type(e).__name__, str(e)
+
+    run = compiled(program)
+    for _ in range(2):
+        assert said(run, X, X.clone()) == said(program, X, X.clone())

@@ -179,3 +179,58 @@ def test_what_a_class_and_its_metaclass_both_have(owner, name, value):
         assert said(run, x) == said(program, x)
         type.__setattr__(owner, name, before) if had else type.__delattr__(owner, name)
         assert said(run, x) == said(program, x)
+
+
+# -- descriptors that have lost a half of what they did ----------------------------------------------------------------------------
+def stores(w, x):
+    w.d = w.d + 1
+    return x * w.d
+
+
+def deletes(w, x):
+    del w.d
+    return x * w.d
+
+
+@pytest.mark.parametrize("gone", [("__set__",), ("__delete__",), ("__get__",), ("__set__", "__delete__"), ("__get__", "__set__")])
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("program", [stores, deletes])
+def test_descriptors_that_lose_their_methods(program, held, gone):
+    """What can be stored alone cannot be deleted, and the other way round."""
+    def told(compiled):
+        class Held:
+            def __get__(self, o, t=None):
+                return self if o is None else o.__dict__.get("_d", 1)
+
+            def __set__(self, o, v):
+                o.__dict__["_d"] = v
+
+            def __delete__(self, o):
+                o.__dict__.pop("_d", None)
+
+        class With:
+            d = Held()
+
+        w, x, out = With(), torch.ones(2), []
+        run = pliant.compile(program, strict=True, backend="aten") if compiled else program
+
+        def call():
+            try:
+                out.append(run(w, x).tolist())
+            except Exception as e:
+                out.append((type(e).__name__, str(e)))
+            out.append(sorted(w.__dict__.items()))
+
+        call(), call()
+        before = {n: Held.__dict__[n] for n in gone}
+        for n in gone:
+            delattr(Held, n)
+        if held:
+            w.__dict__["d"] = 5
+        call(), call()
+        for n, v in before.items():
+            setattr(Held, n, v)
+        call()
+        return out
+
+    assert told(True) == told(False)

@@ -178,6 +178,59 @@ def test_a_class_is_told_of_operators_that_run_functions():
             assert torch.equal(want, got)
 
 
+def sets_and_unsets(x):
+    torch.set_default_device("cpu")
+    y = torch.zeros(4)
+    torch.set_default_device(None)
+    return x + y
+
+
+def sets_within(x):
+    with torch.device("cpu"):
+        torch.set_default_device("cpu")
+        y = torch.zeros(4)
+    return x + y
+
+
+def unsets(x):
+    torch.set_default_device(None)
+    return x + torch.zeros(4)
+
+
+@pytest.mark.parametrize("program", [sets_and_unsets, sets_within, unsets])
+def test_a_device_that_is_set_is_told_from_one_that_is_entered(program):
+    """Setting another default ends the one, and not the other."""
+    run = pliant.compile(program, strict=True, backend="aten")
+    stack = lambda: [torch._C._get_function_stack_at(i).device.type for i in range(torch._C._len_torch_function_stack())]  # noqa: E731
+
+    def entered(fn):
+        torch._C._push_on_torch_function_stack(torch.utils._device.DeviceContext("cpu"))  # as `with torch.device("cpu")` does
+        return result(fn)
+
+    def put(fn):
+        torch.set_default_device("cpu")
+        return result(fn)
+
+    def both(fn):
+        torch.utils._device.DeviceContext("meta").__enter__()
+        torch.set_default_device("cpu")
+        return result(fn)
+
+    def result(fn):
+        try:
+            said = fn(torch.ones(4)).tolist()
+        except Exception as e:
+            said = repr(e)
+        found = said, stack(), str(torch.utils._device.CURRENT_DEVICE)
+        while torch._C._len_torch_function_stack():
+            torch._C._pop_torch_function_stack()
+        torch.utils._device.CURRENT_DEVICE = torch._GLOBAL_DEVICE_CONTEXT.device_context = None
+        return found
+
+    for around in (result, entered, put, both, entered, put, result):
+        assert around(run) == around(program), around
+
+
 def test_a_default_device_stays_after_functions_of_torch_written_in_python():
     """Those that ask `has_torch_function` tell it of themselves while it is off."""
     def program(x):

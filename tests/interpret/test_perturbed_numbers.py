@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 import logging
+import math
 import operator
 import typing
 
@@ -245,6 +247,39 @@ def test_levels_of_loggers_that_are_no_ints():
         assert type(want) is type(got) and want == got
 
 
+@pytest.mark.parametrize("breaks", [False, True])
+@pytest.mark.parametrize("name", ["debug", "warning", "exception"])
+def test_levels_of_the_library_that_are_others(monkeypatch, name, breaks):
+    out, logger = io.StringIO(), logging.Logger("tests.levels", 1)
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(logging.Formatter("%(levelname)s:%(levelno)s:%(message)s:%(lineno)d:%(funcName)s"))
+    logger.addHandler(handler)
+
+    def program(x):
+        y = x + 1
+        if breaks:
+            pliant.graph_break()
+        getattr(logger, name)("rows %d", x.shape[0])
+        return y * 2
+
+    def written(fn):
+        out.seek(0), out.truncate()
+        return said(fn, torch.ones(2)), out.getvalue()
+
+    run, constant = pliant.compile(program, strict=True, backend="aten"), {"exception": "ERROR"}.get(name, name.upper())
+    before = getattr(logging, constant)
+    for level in (before, 12, before, 10.5, None, True, before):
+        monkeypatch.setattr(logging, constant, level)
+        assert written(run) == written(program), level
+
+
+def said(fn, *args):
+    try:
+        return repr(fn(*args))
+    except Exception as e:
+        return type(e).__name__, str(e)
+
+
 def test_a_learning_rate_that_is_a_tensor_beside_the_number_of_the_step():
     """Divided by that number it stays a float32: the step's own tensor, as a float64, made it wider."""
     sides = []
@@ -403,3 +438,39 @@ def test_identity_that_is_replaced_under_symbolic_numbers(monkeypatch):
     monkeypatch.setattr(operator, "is_", lambda a, b: not identity(a, b))
     for n in (1, 5, 7):
         assert repr(run(torch.ones(2), n)) == repr(program(torch.ones(2), n))
+
+
+# -- floats that no integer is ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("whole", [int, math.floor, math.ceil, math.trunc, round, lambda v: int(v) % 13, lambda v: range(int(v))])
+@pytest.mark.parametrize("of_data", [True, False])
+def test_integers_that_nobody_reads(whole, of_data):
+    """Python raises where a float is none, whoever reads the integer."""
+    def program(x, v):
+        whole(x.sum().item() if of_data else v)
+        return x + 1
+
+    def handled(x, v):
+        try:
+            whole(x.sum().item() if of_data else v)
+        except (ValueError, OverflowError) as e:
+            return x - 1, str(e)
+        return x * 2
+
+    for fn in (program, handled):
+        for first in (2.0, float("nan")):
+            run = pliant.compile(fn, strict=True, backend="aten")
+            for v in (first, 3.0, float("inf"), 1.5, float("nan"), -float("inf"), -0.5):
+                x = torch.tensor([v])
+                assert said(run, x, v) == said(fn, x, v), (first, v)
+
+
+@pytest.mark.parametrize("of_data", [True, False])
+def test_floor_division_of_floats(of_data):
+    def program(x, v):
+        n = x[0].item() if of_data else v
+        return x + n // 0.1, n // 0.1, 1.0 // n, -n // 3.0, n // n
+
+    run = pliant.compile(program, strict=True, backend="aten")
+    for v in (0.5, 0.25, 1.0, 0.3, -0.7, float("inf"), float("nan"), 0.0, -1.0):
+        x = torch.tensor([v], dtype=torch.float64)
+        assert said(run, x, v) == said(program, x, v), v

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import operator
+import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
@@ -883,3 +886,62 @@ def test_gradients_of_nothing(fn, sizes):
             except RuntimeError as e:
                 said.append((y.shape, str(e)))
         assert said[0] == said[1]
+
+
+# -- tensors whose insides are swapped ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("program", [
+    lambda m, x: (m(x), id(m.weight) == id(m.bias)), lambda m, x: (m(x), len({id(p) for p in m.parameters()})),
+    lambda m, x: (m(x), {p: i for i, p in enumerate(m.parameters())}[m.bias]), lambda m, x: (m(x), [m.bias is p for p in m.parameters()]),
+    lambda m, x: (m.load_state_dict({k: v + 1 for k, v in m.state_dict().items()}), m(x))[1],
+])  # fmt: skip
+def test_guards_do_not_keep_parameters_from_being_swapped(program):
+    """`swap_tensors` refuses a tensor to which somebody has a weak reference."""
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        torch.manual_seed(0)
+        module, x = torch.nn.Linear(4, 2), torch.ones(1, 4)
+        copied, run = copy.deepcopy(module), pliant.compile(program, strict=True, backend="aten")
+        for dtype in (torch.float32, torch.float64, torch.float32):
+            module.to(dtype), copied.to(dtype)
+            torch.testing.assert_close(run(module, x.to(dtype)), program(copied, x.to(dtype)))
+            assert not any(weakref.getweakrefs(p) for p in module.parameters())
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+
+
+def test_another_tensor_where_one_was_is_not_that_one():
+    known = [0]
+    run = pliant.compile(lambda x, t: x + (1 if id(t) == known[0] else 2), strict=True, backend="aten")
+    t = torch.ones(2)
+    known[0] = id(t)
+    assert run(torch.zeros(1), t) == 1
+    for _ in range(20):
+        del t
+        t = torch.ones(2)  # mostly at the same address
+        assert run(torch.zeros(1), t) == (1 if id(t) == known[0] else 2)
+    other = torch.ones(2)
+    torch.utils.swap_tensors(t, other)
+    known[0] = id(t)
+    assert (run(torch.zeros(1), t), run(torch.zeros(1), other)) == (1, 2)
+
+
+# -- methods of C behind those that PyTorch has written in Python -----------------------------------------------------------------
+def said(fn, *args):
+    try:
+        return repr(fn(*args))
+    except Exception as e:
+        return type(e).__name__, str(e)
+
+
+@pytest.mark.parametrize("program", [
+    lambda x, n: x.unflatten(1, (n, 4 // n)), lambda x, n: torch.nn.Unflatten(1, (n, -1))(x), lambda x, n: x.unflatten(n - 1, (-1, 1)),
+    lambda x, n: super(torch.Tensor, x).unflatten(1, (n, -1)), lambda x, n: super(torch.Tensor, x).split(n),
+    lambda x, n: super(torch.Tensor, x).norm(n), lambda x, n: (super(torch.Tensor, x).__hash__, n),
+])  # fmt: skip
+def test_methods_of_c_behind_super(program):
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    for kind in (int, np.int64, np.uint8, float):
+        run = pliant.compile(program, strict=True, backend="aten")
+        for n in (2, 1, 2):
+            assert said(run, x, kind(n)) == said(program, x, kind(n)), (kind, n)

@@ -232,3 +232,71 @@ def test_images_are_resized_by_numbers_of_numpy(program, factor):
         x = make()
         want, got = (said(lambda x: (o := fn(x), o.stride()), x) for fn in (lambda x: program(x, factor), run))  # noqa: B023
         assert want == got, make
+
+
+# -- numbers beyond float32 -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("option", ["alpha", "beta", "k"])
+def test_numbers_beyond_float32_across_channels(option):
+    layer = torch.nn.CrossMapLRN2d(6, 0.3, 0.5, 2)
+    run = compiled(lambda x: layer(x))
+
+    def gradient(fn):
+        x = torch.linspace(-1, 1, 96).reshape(4, 6, 2, 2).requires_grad_()
+        try:
+            out = fn(x)
+            out.sum().backward()
+        except Exception as e:
+            return type(e).__name__, str(e)
+        return out.detach(), x.grad
+
+    for n in (0.5, 0.25, 1e300, 1e39, float("inf"), 0.5, 10**400):
+        setattr(layer, option, n)
+        want, got = gradient(layer), gradient(run)
+        if type(want[0]) is str:
+            assert got == want, n
+        else:
+            torch.testing.assert_close(got, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("make", [
+    torch.tensor, torch.as_tensor, lambda n: torch.tensor([n, 1.0]), lambda n: torch.ones(2).new_tensor(n),
+    lambda n: torch.tensor(n, dtype=torch.float16), lambda n: torch.tensor(n, dtype=torch.complex64),
+])  # fmt: skip
+def test_tensors_of_a_number_that_has_become_too_large(make):
+    run = compiled(make)
+    for n in (0.5, 0.25, 1e300, -1e39, 3.4028236e38, 0.75):
+        assert said(run, n) == said(make, n), n
+
+
+# -- functions of libraries that are replaced -----------------------------------------------------------------------------------
+def test_the_index_of_a_scalar_of_numpy_while_another_index_is_in_its_place(monkeypatch):
+    before = operator.index
+    monkeypatch.setattr(operator, "index", lambda a: before(a) + 1)
+
+    def program(x, n):
+        return x + operator.index(np.uint8(3)), operator.index(np.uint8(n))
+
+    run = compiled(program)
+    for n in (3, 4, 5):
+        assert said(run, torch.ones(2), n) == said(program, torch.ones(2), n)
+
+
+# -- tensors without sizes, and sizes that no memory has --------------------------------------------------------------------------
+def test_a_nested_tensor_where_a_plain_one_was():
+    run = compiled(lambda x: x * 2)
+    for x in (torch.ones(3), torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), torch.ones(4)):
+        want, got = x * 2, run(x)
+        assert want.is_nested == got.is_nested
+        for a, b in zip(want.unbind(), got.unbind(), strict=True):
+            assert torch.equal(a, b)
+
+
+def test_sizes_beyond_memory_with_gradients():
+    pool = torch.nn.AdaptiveMaxPool3d((2, None, 1))
+    run = compiled(lambda x: pool(x))
+    images = [torch.rand(2, 2, *sizes, requires_grad=True) for sizes in ((4, 6, 5), (5, 6, 4), (4, 6, 5))]
+    for size in (2, 3, 2**62 + 2, 2):
+        pool.output_size = (size, None, 1)
+        for x in images:
+            want, got = said(pool, x), said(run, x)
+            assert want[:1] == got[:1], size  # one is a text, the other says how much was asked for

@@ -30,13 +30,26 @@ SLIPS = {
     "pop": "return {}.pop('nowhere')",
     "getattr": "return getattr(args[0], 'nowhere')",
     "within": "return [x.nowhere for x in args]",
+    "too few": "def inner(a, b):\n    return a\nreturn inner(1)",
+    "too many": "return helper(1, 2, 3)",
+    "keyword": "return helper(1, c=3)",
+    "method of ours": "return THING.method(1, 2)",
+    "constructor": "return Thing(1, 2)",
+    "binary": "return 1 + None",
+    "comparison": "return args < 1",
+    "in": "return 1 in 2",
+    "loop": "for x in 1:\n    return x",
+    "lengths": "return [a for a, b in zip([1], [1, 2], strict=True)]",
+    "unary": "return -None",
+    "item of a number": "return (1)[args]",
     "caught once": "try:\n    return {}[1]\nexcept KeyError:\n    return args[0].nowhere",
 }
 MEANT = {
     "raise": "raise KeyError('k')",
     "from": "try:\n    return {}[1]\nexcept KeyError as e:\n    raise ValueError('v') from e",
     "call": "return int('x')",
-    "operator": "return [] + ()",
+    "call of C": "return len(1)",
+    "what is given": "fn = len\nreturn fn(*args, *args)",
     "assertion": "raise AssertionError('words')",
 }
 
@@ -44,7 +57,9 @@ MEANT = {
 def planted(body: str):
     """A function that looks as if it were one of the interpreter's."""
     source = "def handler(args, kw):\n" + textwrap.indent(body, "    ")
-    scope: dict = {}
+    scope: dict = {"__name__": "pliant.interpret.planted"}
+    source = "def helper(a, b=2):\n    return a\nclass Thing:\n    def method(self, a):\n        return a\n    def __init__(self):\n" \
+        "        pass\nTHING = Thing()\n" + source
     exec(compile(source, tracebacks.PLIANT + "interpret/planted.py", "exec"), scope)
     return scope["handler"]
 
@@ -86,7 +101,8 @@ def test_no_handler_of_the_program_sees_a_slip(monkeypatch, name, fn):
 @pytest.mark.parametrize("name", MEANT)
 def test_what_is_meant_is_handled(monkeypatch, name):
     monkeypatch.setitem(LOOKASIDES, math.comb, planted(MEANT[name]))
-    expected = {"from": "ValueError", "call": "ValueError", "operator": "TypeError", "assertion": "AssertionError"}.get(name, "KeyError")
+    of_c = {"call of C": "TypeError", "what is given": "TypeError"}
+    expected = (of_c | {"from": "ValueError", "call": "ValueError", "assertion": "AssertionError"}).get(name, "KeyError")
     assert pliant.compile(waits)(torch.ones(3), 4) == expected
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
+from pliant.graph.originals import numpy as np
 from pliant.graph.originals import torch
 
 

@@ -139,6 +139,10 @@ def probe(x: Any) -> Any:
     raise Unsure(f"a tensor made of a {c.__name__}")
 
 
+NARROW = {torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64, torch.complex64: torch.complex128}
+"""Dtypes whose fills refuse a number that is too large, and what holds each: of such a number `torch.tensor` makes infinity."""
+
+
 def stacked(x: Any, dtype: torch.dtype) -> Any:
     c = type(x)
     if c in SEQUENCES:
@@ -151,6 +155,8 @@ def stacked(x: Any, dtype: torch.dtype) -> Any:
         return t(ORIGINAL.to, x.tensor, dtype)
     if c in SCALARS:
         x = x.item()
+    if type(x) in (float, torch.SymFloat) and dtype in NARROW:
+        return t(ORIGINAL.to, t(torch.full, (), x, dtype=NARROW[dtype], device="cpu"), dtype)
     return t(torch.full, (), x, dtype=dtype, device="cpu")
 
 

@@ -10,10 +10,7 @@ except ImportError:  # torch works without it
     np = None  # type: ignore[assignment]
 
 if np is not None:
-    import operator
-
-    import torch
-
+    from pliant.graph.originals import operator, torch
     from pliant.interpret.arrays import drawing, errstate, indexing, making, methods, operators, outside, sampling, torch_side, ufuncs
     from pliant.interpret.arrays.dtypes import CANON, SCALARS
     from pliant.interpret.arrays.operands import asarray, to
@@ -115,8 +112,9 @@ if np is not None:
         x, y = asarray(a), asarray(b)
         return ufuncs.apply(uf, whole_array(t(torch.reshape, x.tensor, (*x.sizes, *[1] * y.ndim))), y)
 
+    ADD = np.add
     SCANS = {
-        (np.add, "accumulate"): cumsum, (np.multiply, "accumulate"): cumprod, (np.maximum, "accumulate"): running(torch.cummax),
+        (ADD, "accumulate"): cumsum, (np.multiply, "accumulate"): cumprod, (np.maximum, "accumulate"): running(torch.cummax),
         (np.minimum, "accumulate"): running(torch.cummin),
     }  # fmt: skip
 
@@ -126,7 +124,7 @@ if np is not None:
             return compute(f"np.{uf.__name__}.{name}", scanned, (SCANS[uf, name], *args), kw)
         if name == "outer" and uf.nin == 2:
             return compute(f"np.{uf.__name__}.outer", outer, (uf, *args), kw)
-        if uf is np.add and name == "at":
+        if uf is ADD and name == "at":
             return compute("np.add.at", indexing.add_at, args, kw)
         fn = REDUCERS.get((uf, name))
         if fn is None:

@@ -14,8 +14,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from pliant.graph.originals import numpy as np
 from pliant.graph.originals import torch
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.jit.verify import contents, floats

@@ -13,9 +13,8 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from pliant.graph.originals import ORIGINAL, operator, torch
+from pliant.graph.originals import numpy as np
 
 
 class CannotPut(Exception):

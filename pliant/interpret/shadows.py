@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pliant.interpret.world import World
 
 GENERIC_GETATTR = object.__getattribute__
+FACTORY = collections.defaultdict.__dict__["default_factory"]
 HELD_DICT = (types.GetSetDescriptorType, types.MemberDescriptorType)  # what a class has under `__dict__` that says nothing about it
 WRITTEN = type("Written", (), {"__repr__": lambda self: "WRITTEN"})()
 C_FIELDS = {collections.defaultdict: ("default_factory",), collections.deque: ("maxlen",)}
@@ -98,12 +99,12 @@ def made_plainly(t: type) -> Any:
 
 def shadow_subclass(world: World, v: Any, source: Source) -> Shadow:
     t = type(v)
-    base = dict if isinstance(v, dict) else set if isinstance(v, set) else list
+    base: Any = dict if isinstance(v, dict) else set if isinstance(v, set) else list
     if issubclass(t, collections.OrderedDict):
         base = collections.OrderedDict
     copy = made_plainly(t)(t)
-    if issubclass(t, collections.defaultdict):
-        copy.default_factory = world.locate(v.default_factory, source.attr("default_factory"))
+    if issubclass(t, collections.defaultdict):  # past the `__getattribute__` and `__setattr__` of the class
+        FACTORY.__set__(copy, world.locate(FACTORY.__get__(v, t), source.attr("default_factory")))
     if base is list:
         list.extend(copy, list.__iter__(v))
     elif base is set:

@@ -523,7 +523,7 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
         raise TypeError(f"{SYMBOLS[fn]!r} not supported between instances of {ta.__name__!r} and {tb.__name__!r}")
     if fn is operator.ne and any(type(lookup(t, "__eq__")) is FunctionType for t in (ta, tb)):
         for (x, y, t, _n), m in zip(order, methods, strict=True):
-            r = inverted(t, x, y) if m is object.__ne__ else c_slot(m, x, y)  # `__ne__` of a list or set knows nothing of a class's `__eq__`
+            r = inverted(t, x, y) if m is object.__ne__ else c_slot(m, x, y)  # that of a list asks no `__eq__` of a class
             if r is not NotImplemented:
                 return r
         return not identical(a, b)
@@ -544,12 +544,12 @@ def inverted(t: type, x: Any, y: Any) -> Any:
 
 REPEATS = {"__mul__", "__rmul__", "__imul__"}
 JOINS = REPEATS | {"__add__", "__iadd__"}
-SEQUENCES = (list, tuple, str, bytes, bytearray, collections.deque, array.array)
+JOINED = (list, tuple, str, bytes, bytearray, collections.deque, array.array)
 
 
 def of_sequence(m: Any) -> bool:
     """Whether a special method of C is how a sequence repeats or joins itself: CPython asks it when the other operand has said no."""
-    return getattr(m, "__name__", None) in JOINS and issubclass(getattr(m, "__objclass__", object), SEQUENCES)
+    return getattr(m, "__name__", None) in JOINS and issubclass(getattr(m, "__objclass__", object), JOINED)
 
 
 def c_slot(m: Any, x: Any, y: Any) -> Any:

@@ -1,0 +1,138 @@
+"""Classes over C types with a few special methods of their own: who is asked, in which order, each time anew."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import operator
+
+import pytest
+import torch
+
+import pliant
+
+told: list[str] = []
+EQUALITY, ORDER = ("__eq__", "__ne__"), ("__lt__", "__le__", "__gt__", "__ge__")
+VALUES = {
+    list: ([1], [1, 2], []), set: ({1}, {2}, set()), dict: ({1: 2}, {}, {1: 3}),
+    tuple: ((1,), (1, 2), ()), int: (1, 2, 0), str: ("a", "b", ""),
+}  # fmt: skip
+
+
+def telling(base: type, names, says=None) -> type:
+    def method(name):
+        def said(self, other):
+            told.append(name)
+            return f"{name}{len(told)}" if says is None else says
+
+        return said
+
+    return type("Telling", (base,), {**{name: method(name) for name in names}, "__hash__": None})
+
+
+def run(f, *args):
+    try:
+        return f(*args)
+    except Exception as e:
+        return type(e)
+
+
+@pytest.mark.parametrize("base", VALUES, ids=lambda t: t.__name__)
+@pytest.mark.parametrize("names", [("__eq__",), ("__ne__",), EQUALITY, ()], ids=str)
+@pytest.mark.parametrize("says", [None, NotImplemented], ids=["answers", "passes on"])
+def test_equal_and_unequal(base, names, says):
+    cls = telling(base, names, says)
+    for op in (operator.eq, operator.ne):
+
+        def f(x, a, b, op=op):
+            return op(a, b)
+
+        compiled = pliant.compile(f, backend="aten")
+        for v, w in itertools.product(VALUES[base], repeat=2):
+            for a, b in ((cls(v), base(w)), (base(v), cls(w)), (cls(v), cls(w)), (cls(v), None)):
+                told.clear()
+                want, heard = f(None, a, b), list(told)
+                told.clear()
+                assert compiled(torch.ones(1), a, b) == want and told == heard
+
+
+@pytest.mark.parametrize("base", [tuple, list, dict, set, int, float, complex, object], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("left", [True, False], ids=["tensor first", "tensor second"])
+@pytest.mark.parametrize("says", [None, NotImplemented], ids=["answers", "passes on"])
+def test_beside_a_tensor(base, left, says):
+    cls = telling(base, (*EQUALITY, *ORDER, "__radd__", "__rmul__", "__add__"), says)
+    for op in (operator.eq, operator.ne, operator.lt, operator.ge, operator.add, operator.mul):
+
+        def f(x, a, op=op):
+            return op(x, a) if left else op(a, x)
+
+        compiled = pliant.compile(f, backend="aten")
+        for i in range(3):
+            a = cls() if base is object else cls(VALUES.get(base, (2, 3, 4))[0])
+            told[:] = ["before"] * i
+            want, heard = run(f, torch.ones(2), a), list(told)
+            told[:] = ["before"] * i
+            got = run(compiled, torch.ones(2), a)
+            assert told == heard and type(got) is type(want)
+            assert torch.equal(got, want) if isinstance(want, torch.Tensor) else got == want
+
+
+class Tracked(set):
+    def __init__(self, values=(), tracker=None):
+        self.tracker = tracker
+        super().__init__(values)
+
+    def add(self, value):
+        if self.tracker is not None:
+            self.tracker.append(value)
+        super().add(value)
+
+
+class Sorted(set):
+    def __iter__(self):
+        return iter(sorted(super().__iter__(), key=str))
+
+    def __len__(self):
+        return super().__len__() + 100
+
+
+def tagged(s):
+    s.tag = 5
+    return sorted(vars(s))
+
+
+READERS = {
+    "iterated": lambda s: [v for v in s],
+    "listed": list,
+    "told": lambda s: (len(s), bool(s), "a" in s, s == {"a", "b"}, s <= {"a", "b", "c"}, f"{s}", type(s).__name__),
+    "joined": lambda s: (type(s | {9}).__name__, list(s | {9}), list({"a", 7} - s), type(s.copy()).__name__),
+    "copied": lambda s: (type(copy.copy(s)).__name__, list(copy.copy(s)), type(copy.deepcopy(s)).__name__),
+    "added": lambda s: (s.add("z"), len(s), list(s)),
+    "grown": lambda s: (s.update(["q", "r"], [1]), s.discard("a")),
+    "popped": lambda s: s.pop() if set.__len__(s) else None,
+    "cleared": lambda s: s.clear(),
+    "tagged": tagged,
+}
+
+
+@pytest.mark.parametrize("cls", [Tracked, Sorted, type("Plain", (set,), {})], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("name", READERS)
+def test_sets_of_a_subclass(cls, name):
+    def f(x, s):
+        return x + 1, READERS[name](s)
+
+    state = lambda s: (list(set.__iter__(s)), sorted(vars(s).items()))
+    compiled = pliant.compile(f, backend="aten", fullgraph=True)
+    for values in (["a", "b"], ["b", "a", 3], [], [1, 2, 3], ["b", "a", "c", "d", "e", "f"], ["a", "b"]):
+        a, b = cls(values), cls(values)
+        if cls is Tracked and len(values) % 2:
+            a.tracker, b.tracker = [], []
+        want, got = f(torch.ones(1), a)[1], compiled(torch.ones(1), b)[1]
+        assert repr(got) == repr(want) and state(b) == state(a)
+
+
+def test_names_are_asked_without_the_programs_code():
+    class Text(str):
+        __getattr__ = None
+
+    assert pliant.compile(lambda x, s: (x + 1, "".join(s)))(torch.ones(1), Text("ab"))[1] == "ab"

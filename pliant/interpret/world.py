@@ -55,6 +55,7 @@ class World:
         self.generators: dict[int, Any] = {}  # id of an outside `torch.Generator` -> what stands for it
         self.guards: dict[tuple, Guard] = {}
         self.symbols: dict[str, Source] = {}
+        self.constants_at: dict[int, tuple[Any, Source]] = {}  # values known by worth, of which each call may have another object
         self.relations: list[Any] = []  # Exprs beyond scope.guards (strides as products of sizes)
         self.type_attrs: dict[type, dict[str, Any]] = {}
         self.reads: dict[tuple, Any] = {}
@@ -235,6 +236,8 @@ class World:
 
     def constant(self, v: Any, source: Source) -> Any:
         self.guard(source, "EQ_MATCH", v)
+        if type(v) in ONE_OF_MANY:
+            self.constants_at.setdefault(id(v), (v, source))
         return v
 
     def identity(self, v: Any, source: Source) -> Any:
@@ -248,4 +251,5 @@ class World:
         return name
 
 
+ONE_OF_MANY = {int, float, complex, str, bytes}  # equal ones need not be one object
 SOURCED: set[type] = {Opaque}  # stand-ins that know where they came from

@@ -91,6 +91,10 @@ class Table(Protocol):
         """The row of a value that `special` does not have. Raises CannotReconstruct."""
 
 
+PLACES = frozenset({"local", "attr", "key", "index", "global", "contents"})
+"""What a number from outside may be read from as it is: others (sizes) are made for who asks."""
+
+
 class Builder:
     """Collects the text of one emitted function: `lines`, the constants in `env`, and what it asks of the guard and of the graph."""
 
@@ -164,6 +168,9 @@ class Builder:
             return self.ragged_number(e)
         if self.numbers_from_graph or not symbols <= self.world.symbols.keys():
             return self.output(value)
+        source = self.world.symbols[e.name] if e.op == "sym" else None
+        if source is not None and source.op in PLACES:
+            return self.outside(source)  # the number that is there: who compares by `is` finds the same one
         text = e.python(lambda name: self.slot(getattr(name, "name", name)))
         if "math." in text:
             self.env.setdefault("math", maths)
@@ -231,6 +238,9 @@ class Builder:
             raise CannotReconstruct(f"a key whose class, {t.__qualname__}, is made here and hashes it")
 
     def simple(self, value: Any) -> str:
+        found = self.world.constants_at.get(id(value))
+        if found is not None and found[0] is value and found[1].op in PLACES:
+            return self.outside(found[1])  # that of the call, which need not be the object that was there before
         text = repr(value)
         if type(value) is str and (NAMELIKE.fullmatch(value) is None or self.said.setdefault(text, value) is not value):
             return self.constant(value)  # CPython makes one object of all equal words alone; or it is not the one that was said before

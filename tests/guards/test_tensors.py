@@ -226,7 +226,6 @@ STATES = {
     "no torch function at all": torch._C.DisableTorchFunction,
     "vmap": vmap_level,
 }
-ALIKE = {frozenset(("device", "default device"))}  # the same context, entered in two ways
 
 
 @pytest.mark.parametrize("source", ["symbols", "python"])
@@ -246,7 +245,7 @@ def test_global_state(source):
         def check_all(here):
             for name, guard in guards.items():
                 own_mode = name == here and here in ("function mode", "dispatch mode")  # another mode object: another state
-                want = (name == here or frozenset((name, here)) in ALIKE) and not own_mode
+                want = name == here and not own_mode
                 assert (guard.check((), frame) is not None) == want, (here, name)
 
         check_all("normal")

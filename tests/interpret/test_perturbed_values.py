@@ -300,3 +300,24 @@ def test_sizes_beyond_memory_with_gradients():
         for x in images:
             want, got = said(pool, x), said(run, x)
             assert want[:1] == got[:1], size  # one is a text, the other says how much was asked for
+
+
+class Held:
+    def __init__(self, value=None):
+        self.value = value
+
+
+@pytest.mark.parametrize("made", [
+    lambda i: float(f"{i}.5"), lambda i: int(f"{i}000001"), lambda i: "".join(["a b", str(i)]), lambda i: bytes(bytearray([65, i])),
+    lambda i: complex(f"{i}j"), lambda i: int(f"{i + 1}{'0' * 30}"),
+], ids=["float", "int", "text", "bytes", "complex", "large"])  # fmt: skip
+@pytest.mark.parametrize("found", [
+    lambda x, v, o, d: v, lambda x, v, o, d: o.value, lambda x, v, o, d: d["k"], lambda x, v, o, d: [v, x][0],
+    lambda x, v, o, d: (setattr(o, "other", v), o.other)[1], lambda x, v, o, d: Held(v).value, lambda x, v, o, d: (print(end=""), v)[1],
+    lambda x, v, o, d: (x * 2, v)[1], lambda x, v, o, d: d.pop("k"),
+], ids=["argument", "attribute", "item", "of a list", "stored", "of an object", "behind a break", "beside a graph", "taken out"])  # fmt: skip
+def test_numbers_and_texts_given_back_are_those_given(made, found):
+    compiled = pliant.compile(lambda x, v, o, d: (x + 1, found(x, v, o, d))[1])
+    for i in (1, 1, 2, 3, 1):
+        v = made(i)
+        assert compiled(torch.ones(2), v, Held(v), {"k": v}) is v

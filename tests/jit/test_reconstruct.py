@@ -26,6 +26,7 @@ class World:
     def __init__(self, own_functions=()):
         self.by_copy = {}
         self.symbols = {}
+        self.constants_at = {}
         self.real = {}
         self.own_functions = {id(f): f for f in own_functions}
         self.remade = {}

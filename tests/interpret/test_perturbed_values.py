@@ -313,9 +313,9 @@ class Held:
 ], ids=["float", "int", "text", "bytes", "complex", "large"])  # fmt: skip
 @pytest.mark.parametrize("found", [
     lambda x, v, o, d: v, lambda x, v, o, d: o.value, lambda x, v, o, d: d["k"], lambda x, v, o, d: [v, x][0],
-    lambda x, v, o, d: (setattr(o, "other", v), o.other)[1], lambda x, v, o, d: Held(v).value, lambda x, v, o, d: (print(end=""), v)[1],
-    lambda x, v, o, d: (x * 2, v)[1], lambda x, v, o, d: d.pop("k"),
-], ids=["argument", "attribute", "item", "of a list", "stored", "of an object", "behind a break", "beside a graph", "taken out"])  # fmt: skip
+    lambda x, v, o, d: (setattr(o, "other", v), o.other)[1], lambda x, v, o, d: Held(v).value, lambda x, v, o, d: d.pop("k"),
+    lambda x, v, o, d: (print(end=""), v)[1], lambda x, v, o, d: (x * 2, v)[1],
+], ids=["argument", "attribute", "item", "of a list", "stored", "of an object", "taken out", "behind a break", "by a graph"])  # fmt: skip
 def test_numbers_and_texts_given_back_are_those_given(made, found):
     compiled = pliant.compile(lambda x, v, o, d: (x + 1, found(x, v, o, d))[1])
     for i in (1, 1, 2, 3, 1):

@@ -544,12 +544,13 @@ def inverted(t: type, x: Any, y: Any) -> Any:
 
 REPEATS = {"__mul__", "__rmul__", "__imul__"}
 JOINS = REPEATS | {"__add__", "__iadd__"}
-JOINED = (list, tuple, str, bytes, bytearray, collections.deque, array.array)
+JOINED = {list, tuple, str, bytes, bytearray, collections.deque, array.array}
 
 
 def of_sequence(m: Any) -> bool:
     """Whether a special method of C is how a sequence repeats or joins itself: CPython asks it when the other operand has said no."""
-    return getattr(m, "__name__", None) in JOINS and issubclass(getattr(m, "__objclass__", object), JOINED)
+    name, owner = getattr(m, "__name__", None), getattr(m, "__objclass__", None)
+    return name in JOINS and owner in JOINED or name in REPEATS and owner is torch.Size  # which adds as numbers do
 
 
 def c_slot(m: Any, x: Any, y: Any) -> Any:

@@ -136,3 +136,29 @@ def test_names_are_asked_without_the_programs_code():
         __getattr__ = None
 
     assert pliant.compile(lambda x, s: (x + 1, "".join(s)))(torch.ones(1), Text("ab"))[1] == "ab"
+
+
+class Joined(tuple):
+    def __radd__(self, other):
+        return "radd"
+
+    def __rmul__(self, other):
+        return "rmul"
+
+
+class Times(int):
+    def __rmul__(self, other):
+        return "rmul"
+
+    def __radd__(self, other):
+        return "radd"
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, r: x.shape + r, lambda x, r: (1, 2) + r, lambda x, r: [1] + r, lambda x, r: x.shape * r, lambda x, r: (1,) * r,
+    lambda x, r: "a" * r, lambda x, r: b"a" + r, lambda x, r: r + x.shape, lambda x, r: 3 * r,
+])  # fmt: skip
+@pytest.mark.parametrize("right", [Joined((1,)), Times(2), torch.Size([1]), 2, (3,)], ids=lambda r: type(r).__name__)
+def test_sequences_are_joined_when_numbers_have_said_no(f, right):
+    want, got = run(f, torch.ones(2, 3), right), run(pliant.compile(f, backend="aten"), torch.ones(2, 3), right)
+    assert type(got) is type(want) and got == want

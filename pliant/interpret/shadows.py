@@ -154,9 +154,19 @@ def instance_dict(world: World, obj: Any) -> Shadow | None:
     return h
 
 
+def has(d: Any, k: Any) -> bool:
+    """Whether a dict holds a key, whatever its class makes of that question."""
+    return dict.__contains__(d, k)
+
+
+def size(c: Any) -> int:
+    """How many items a container holds, whatever its class makes of its length."""
+    return (list if isinstance(c, list) else dict if isinstance(c, dict) else type(c)).__len__(c)
+
+
 def stored_again(world: World, h: Shadow, k: Any) -> None:
     """The program is about to store key `k` of a dict: where it has taken that away before, it goes behind all others."""
-    if k in h.orig and k not in h.copy:
+    if has(h.orig, k) and not has(h.copy, k):
         length(world, h)
 
 
@@ -169,7 +179,7 @@ def stored_anew(world: World, h: Shadow, k: Any) -> None:
 def writes_to(h: Shadow, k: Any, located: Any) -> None:
     """The program is about to store item `k`, there by now or not; `located`: what was there of `h.located`."""
     if vm.journal is not None:
-        there = k in h.copy if isinstance(h.copy, dict) else True
+        there = has(h.copy, k) if isinstance(h.copy, dict) else True
         vm.journal.append((h, k, stored(h.copy)[k] if there else UNSET, located))
     h.located[k] = WRITTEN
 
@@ -340,7 +350,7 @@ def reaches(world: World, h: Shadow, i: int) -> None:
     """The program relied on there being an item `i` in a list, whatever it is."""
     if h.keys_known or i in h.located:
         return
-    if world.log is not None or i >= len(h.orig):
+    if world.log is not None or i >= size(h.orig):
         length(world, h)
     else:
         world.guard(h.source.index(i), "NOT_ALIAS", ())  # of nothing: it can be read
@@ -362,7 +372,7 @@ def count(world: World, h: Shadow) -> None:
         if isinstance(h.orig, dict):
             world.guard(h.source, "DICT_KEYS", list(stored(h.orig)))
         elif not isinstance(h.orig, (set, frozenset)):
-            world.guard(h.source, "LENGTH", list.__len__(h.orig) if isinstance(h.orig, list) else len(h.orig))
+            world.guard(h.source, "LENGTH", size(h.orig))
 
 
 def keyed_by_objects(d: dict) -> bool:

@@ -121,7 +121,7 @@ def holds_key(d: Any, k: Any) -> bool:
     """`k in d` of what a dict (a shadow's copy too) or set stores."""
     if compares(k):
         return captured((dict if isinstance(d, dict) else type(d)).__contains__, d, k)
-    return dict.__contains__(d, k) if isinstance(d, dict) else k in d
+    return (dict if isinstance(d, dict) else set if isinstance(d, set) else frozenset).__contains__(d, k)
 
 
 def truth(v: Any) -> bool:
@@ -161,7 +161,7 @@ def changes(h: Any) -> bool:
     next time."""
     if not getattr(vm.history, "joins", False):
         return False
-    return len(h.copy) != len(h.orig) or (h.source.length(), "int") in vm.world.reads
+    return shadows.size(h.copy) != shadows.size(h.orig) or (h.source.length(), "int") in vm.world.reads
 
 
 OF_C = {types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, type(UNSET)}
@@ -370,14 +370,14 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
             shadows.keys_found(h)
             k = outside_key(k)
             if holds_key(o, k):
-                if k in h.orig and k not in h.located:
+                if shadows.has(h.orig, k) and k not in h.located:
                     shadows.present(world, h, k)
             else:
                 shadows.stored_anew(world, h, k)
             shadows.writes_to(h, k, h.located.get(k, UNSET))
         else:
             k = position(k)
-            if type(k) is int and isinstance(o, list) and 0 <= k < len(h.orig):
+            if type(k) is int and isinstance(o, list) and 0 <= k < shadows.size(h.orig):
                 shadows.reaches(world, h, k)
                 if type(o) is list and k < len(o):
                     shadows.writes_to(h, k, h.located.get(k, UNSET))
@@ -451,7 +451,7 @@ def contains(c: Any, x: Any) -> bool:
         if isinstance(c, dict):
             x = outside_key(x)
             held = holds_key(c, x)
-            (shadows.present if x in h.orig else shadows.absent)(world, h, x)
+            (shadows.present if shadows.has(h.orig, x) else shadows.absent)(world, h, x)
             return held
         shadows.read_all(world, c)
     elif opaque(c):

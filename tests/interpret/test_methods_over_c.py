@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import itertools
 import operator
@@ -162,3 +163,66 @@ class Times(int):
 def test_sequences_are_joined_when_numbers_have_said_no(f, right):
     want, got = run(f, torch.ones(2, 3), right), run(pliant.compile(f, backend="aten"), torch.ones(2, 3), right)
     assert type(got) is type(want) and got == want
+
+
+SAYS = {
+    "__contains__": True, "__len__": 50, "__getitem__": 7, "__bool__": True, "__eq__": True, "get": 8, "pop": 3, "copy": 4, "update": 5,
+    "keys": ["q"], "values": [1], "items": [("q", 1)], "setdefault": 3, "index": 1, "count": 1, "append": 6, "add": 6, "discard": 6,
+}  # fmt: skip
+
+
+def lying(base):
+    """A class whose methods say nothing of what it holds."""
+
+    def method(name):
+        def said(self, *args):
+            told.append(name)
+            return SAYS[name]
+
+        return said
+
+    def walked(self):
+        told.append("__iter__")
+        return iter(["zz"])
+
+    own = {name: method(name) for name in SAYS if hasattr(base, name) or name == "__bool__"}
+    return type("Lying", (base,), {**own, "__iter__": walked, "__hash__": None})
+
+
+def stored(d):
+    d[0] = 9
+
+
+def taken(d):
+    del d[0]
+
+
+def attributed(d):
+    d.tag = 1
+
+
+WAYS = {
+    "stored": stored, "taken": taken, "attributed": attributed, "length": len, "in": lambda d: "a" in d, "walked": list,
+    "if": lambda d: 1 if d else 2, "item": lambda d: d["a"], "got": lambda d: d.get("a"), "equal": lambda d: d == 3,
+    "unpacked": lambda d: [*d], "kept": lambda d: [d] and 1, "stored by name": lambda d: dict.update(d, b=3),
+    "in by name": lambda d: dict.__contains__(d, "a"), "popped by name": lambda d: dict.pop(d, "a"),
+    "items by name": lambda d: list(dict.items(d)), "behind a break": lambda d: (stored(d), print(end=""))[0],
+}  # fmt: skip
+BASES = [dict, collections.OrderedDict, collections.defaultdict, collections.Counter, list, set]
+
+
+@pytest.mark.parametrize("base", BASES, ids=lambda t: t.__name__)
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_container_holds_is_not_what_its_class_says(base, way):
+    cls, f = lying(base), WAYS[way]
+    held = dict.items if issubclass(base, dict) else base.__iter__
+    compiled = pliant.compile(lambda x, d: (x + 1, f(d))[1], backend="aten")
+    for items in (["a", 0], ["a", 0], [0, 1, 2]):
+        given = dict.fromkeys(items, 1)
+        made = lambda given=given: cls(int, given) if base is collections.defaultdict else cls(given)
+        a, b = made(), made()
+        told.clear()
+        want, heard = run(f, a), list(told)
+        told.clear()
+        got = run(compiled, torch.ones(1), b)
+        assert got == want and told == heard and list(held(b)) == list(held(a)) and vars(b) == vars(a)

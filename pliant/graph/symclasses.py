@@ -6,6 +6,8 @@ does. They make dict keys, `format`, `divmod` and the like record what they rest
 
 from __future__ import annotations
 
+import decimal
+import fractions
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -54,6 +56,9 @@ def int_rdivmod(self: Any, other: Any) -> Any:
 
 def rounded(self: Any, ndigits: Any = None) -> Any:
     """To tens, hundreds and so on: half to even, and exact."""
+    if ndigits is not None and type(ndigits) not in (int, bool, torch.SymInt):
+        given: Any = concrete(ndigits)
+        return round(concrete(self), given)  # which says what is no integer
     if ndigits is None or ndigits >= 0:
         return self
     if type(ndigits) is not int or ndigits < -MOST_DIGITS:
@@ -96,7 +101,9 @@ def through_int(name: str) -> Callable[..., Any]:
     """An operator on a symbolic bool: Python's True is 1."""
 
     def method(self: Any, other: Any) -> Any:
-        return getattr(as_int(self), name)(other)
+        mine = as_int(self) if type(other) in NUMBERS else concrete(self)
+        own = getattr(type(mine), name, None)
+        return NotImplemented if own is None else own(mine, other)
 
     return method
 
@@ -140,11 +147,18 @@ EXTRA: dict[type, dict[str, Callable[..., Any]]] = {
 
 COMPARISONS = "eq ne lt le gt ge".split()
 ARITHMETIC = "add radd sub rsub mul rmul floordiv rfloordiv mod rmod truediv rtruediv pow rpow and rand or ror xor rxor".split()
+try:
+    import numpy
+
+    OF_NUMPY: tuple[type, ...] = (numpy.number, numpy.bool_)
+except ImportError:  # torch works without it
+    OF_NUMPY = ()
+OTHER_NUMBERS: tuple[type, ...] = (int, float, decimal.Decimal, fractions.Fraction, *OF_NUMPY)
 USUAL = {int, float, bool, complex, torch.SymInt, torch.SymFloat, torch.SymBool, type(None), str}
 
 
 def beside_subclasses(name: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator that knows members of an `IntEnum` and other numbers of a class of the program's: the number itself is beside them.
+    """An operator that knows members of an `IntEnum`, fractions, decimals and other numbers of a class: the number itself is beside them.
 
     C code that compares items of a list comes here. PyTorch's operator does not know them: they would be equal to none.
     """
@@ -153,7 +167,7 @@ def beside_subclasses(name: str, theirs: Callable[..., Any]) -> Callable[..., An
         own = getattr(operator, name[1:], None) or getattr(operator, name[1:] + "_")
 
     def method(self: Any, other: Any) -> Any:
-        if type(other) in USUAL or type(self.node) is not SymNode or not isinstance(other, (int, float)) or hasattr(other, "dtype"):
+        if type(other) in USUAL or type(self.node) is not SymNode or not isinstance(other, OTHER_NUMBERS):
             return theirs(self, other)
         return own(other, concrete(self)) if from_right else own(concrete(self), other)
 
@@ -163,6 +177,9 @@ def beside_subclasses(name: str, theirs: Callable[..., Any]) -> Callable[..., An
 
 def install() -> None:
     """Add `EXTRA` to PyTorch's classes; foreign nodes keep their behaviour."""
+    for whole in (torch.SymInt, torch.SymBool):  # decimals ask for them, as of every rational number
+        setattr(whole, "numerator", property(lambda self: int(concrete(self))))  # noqa: B010
+        setattr(whole, "denominator", property(lambda self: 1))  # noqa: B010
     for kind in (torch.SymInt, torch.SymFloat):
         for name in COMPARISONS + ARITHMETIC:
             theirs = getattr(kind, f"__{name}__", None)

@@ -359,7 +359,8 @@ def l_abs(args: tuple, kw: dict) -> Any:
 def l_divmod(args: tuple, kw: dict) -> Any:
     a, b = args
     symbolic = type(a) in SYM_TYPES or type(b) in SYM_TYPES
-    if symbolic and {type(a), type(b)} <= {*SYM_TYPES, int, bool, float}:
+    unlike = any([type(x) is float and not math.isfinite(x) for x in args])
+    if symbolic and not unlike and {type(a), type(b)} <= {*SYM_TYPES, int, bool, float}:
         return binary(operator.floordiv, a, b), binary(operator.mod, a, b)
     return native(divmod, (concrete(a), concrete(b)) if symbolic else args, kw)
 

@@ -602,8 +602,11 @@ def of_plain(fn: Callable, a: Any, b: Any) -> Any:
         raise
 
 
-def of_unsure_sign(ta: type, tb: type, a: Any) -> bool:
-    """Does the sign of a power's base decide whether it is a real number? What is not negative (beside floats: positive) stays symbolic."""
+def of_unsure_sign(ta: type, tb: type, a: Any, b: Any) -> bool:
+    """Does a sign decide what kind of number a power is? A base that is not negative (beside floats: positive) stays symbolic, and an
+    integer to a power that is not negative."""
+    if tb is torch.SymInt and ta in (int, bool, torch.SymInt) and b.node.expr.backed:
+        return True if b < 0 else False  # noqa: SIM210 (likewise)
     if ta is torch.SymFloat or tb is torch.SymFloat:
         if ta in SYM_TYPES and not a.node.expr.backed:
             return not vm.scope.known_true(ops.gt(a.node.expr, 0))
@@ -622,7 +625,7 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
             if later is not None:
                 return later
             b = specialize(b)
-        if no_operator(fn, ta, tb) or fn in (operator.pow, operator.ipow) and of_unsure_sign(ta, tb, a):
+        if no_operator(fn, ta, tb) or fn in (operator.pow, operator.ipow) and of_unsure_sign(ta, tb, a, b):
             return fn(specialize(a), specialize(b))
         if ta is int and tb in SYM_TYPES and a.bit_length() > 63 or tb is int and ta in SYM_TYPES and b.bit_length() > 63:
             return fn(specialize(a), specialize(b))  # symbolic numbers are of 64 bits

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import decimal
+import fractions
 import functools
 import inspect
 import io
+import itertools
 import logging
 import math
 import operator
@@ -474,3 +477,38 @@ def test_floor_division_of_floats(of_data):
     for v in (0.5, 0.25, 1.0, 0.3, -0.7, float("inf"), float("nan"), 0.0, -1.0):
         x = torch.tensor([v], dtype=torch.float64)
         assert said(run, x, v) == said(program, x, v), v
+
+
+SIZED = {
+    "size": lambda x, n, f: x.shape[0], "int": lambda x, n, f: n, "float": lambda x, n, f: f, "negative": lambda x, n, f: -n,
+    "comparison": lambda x, n, f: n > 3, "product": lambda x, n, f: f * n,
+}  # fmt: skip
+BESIDE = {
+    "decimal": decimal.Decimal("1.5"), "fraction": fractions.Fraction(3, 2), "float32": np.float32(1.5), "int64": np.int64(3),
+    "bytes": b"a", "none": None, "list": [1], "nan": float("nan"), "float": 2.5, "minus two": -2,
+}  # fmt: skip
+USES = {
+    "largest": max, "smallest": min, "counted": lambda a, b: [a, b].count(a), "in a tuple": lambda a, b: (a, 1) < (b, 2),
+    "member": lambda a, b: a in [b], "rounded": lambda a, b: round(a, b), "power": lambda a, b: a**a, "quotient": divmod,
+    "compared": lambda a, b: a < b,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("beside", BESIDE)
+def test_symbolic_numbers_beside_others_in_c_code(use, beside):
+    for number, turned in itertools.product(SIZED.values(), (False, True)):
+
+        def f(x, n, k, number=number, turned=turned):
+            a, b = number(x, n, k), BESIDE[beside]
+            return USES[use](b, a) if turned else USES[use](a, b)
+
+        compiled = pliant.compile(f, backend="aten")
+        for size, n, k in ((3, 3, 0.5), (5, 4, 1.5), (2, 7, -2.0), (3, 3, 0.5)):
+            answers = []
+            for g in (f, compiled):
+                try:
+                    answers.append(repr(g(torch.ones(size), n, k)).replace("np.True_", "True").replace("np.False_", "False"))
+                except (TypeError, ValueError, ArithmeticError) as e:
+                    answers.append(type(e))
+            assert answers[0] == answers[1]

@@ -22,7 +22,7 @@ import torch
 from pliant import native as engine
 from pliant.graph.originals import ORIGINAL, operator
 from pliant.graph.symnode import concrete
-from pliant.graph.traced import LEAF, TracedTensor
+from pliant.graph.traced import LEAF, TracedTensor, held_in
 from pliant.guards import source as S
 from pliant.guards.question import Raised
 from pliant.interpret import callers_variables, gate, globalstate, lifetimes, policy, process_state, shadows
@@ -206,7 +206,9 @@ def symbolic_within(a: Any, depth: int = 2) -> bool:
         return depth < 2
     if type(a) is TracedTensor:
         return True
-    values = (*a.keys(), *a.values()) if isinstance(a, dict) else a if isinstance(a, (list, tuple, set, frozenset)) else ()
+    values: Any = held_in(a) if isinstance(a, (list, tuple, set, frozenset)) else ()
+    if isinstance(a, dict):
+        values = [x for pair in dict.items(a) for x in pair]
     return depth > 0 and any([symbolic_within(v, depth - 1) for v in values])
 
 

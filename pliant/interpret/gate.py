@@ -33,7 +33,7 @@ from pliant.graph.originals import gc, math, operator
 from pliant.graph.seeding import OWN
 from pliant.graph.symnode import concrete
 from pliant.guards.views import behind_view, walked
-from pliant.interpret import shadows
+from pliant.interpret import set_order, shadows
 from pliant.interpret.attributes import getattr_, lookup, not_yet
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
@@ -238,14 +238,15 @@ def name_of(fn: Any) -> str:
 def ordered(s: set | frozenset) -> None:
     """The program may see in which order a set is walked: that of another process is another, unless hashes are values."""
     world = vm.world
-    if len(s) > 1 and not all([type(x) is int for x in s]):
+    held = set_order.members(s)
+    if len(held) > 1 and not all([type(x) is int for x in held]):
         world.bound_here = "the order of a set"
     h = world.by_copy.get(id(s))
     if h is not None:
         source, table = h.source, h.orig
     else:
         source, table = world.standing[id(s)][2] if id(s) in world.standing else None, s
-    if source is not None and len(s) > 1:
+    if source is not None and len(held) > 1:
         world.guard(source.apply("walked"), "EQ_MATCH", walked(table))
 
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from pliant.graph.originals import operator, torch
+from pliant.graph.originals import math, operator, torch
 from pliant.graph.symnode import concrete as specialize
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
@@ -605,6 +605,8 @@ def of_plain(fn: Callable, a: Any, b: Any) -> Any:
 def of_unsure_sign(ta: type, tb: type, a: Any, b: Any) -> bool:
     """Does a sign decide what kind of number a power is? A base that is not negative (beside floats: positive) stays symbolic, and an
     integer to a power that is not negative."""
+    if complex in (ta, tb):
+        return True
     if tb is torch.SymInt and ta in (int, bool, torch.SymInt) and b.node.expr.backed:
         return True if b < 0 else False  # noqa: SIM210 (likewise)
     if ta is torch.SymFloat or tb is torch.SymFloat:
@@ -616,6 +618,9 @@ def of_unsure_sign(ta: type, tb: type, a: Any, b: Any) -> bool:
     return False
 
 
+QUOTIENTS = (operator.floordiv, operator.ifloordiv, operator.mod, operator.imod)
+
+
 def binary(fn: Callable, a: Any, b: Any) -> Any:
     """A binary operator or its in-place form."""
     ta, tb = type(a), type(b)
@@ -625,6 +630,8 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
             if later is not None:
                 return later
             b = specialize(b)
+        if fn in QUOTIENTS and (ta is float and not math.isfinite(a) or tb is float and not math.isfinite(b)):
+            return fn(specialize(a), specialize(b))
         if no_operator(fn, ta, tb) or fn in (operator.pow, operator.ipow) and of_unsure_sign(ta, tb, a, b):
             return fn(specialize(a), specialize(b))
         if ta is int and tb in SYM_TYPES and a.bit_length() > 63 or tb is int and ta in SYM_TYPES and b.bit_length() > 63:

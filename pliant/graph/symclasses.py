@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.originals import operator
+from pliant.graph.originals import numpy, operator
 from pliant.graph.symnode import METHODS, SymNode, concrete, expr_of, number, to_sym
 from pliant.graph.traced import Printing
 from pliant.symbolic import ops
@@ -147,13 +147,7 @@ EXTRA: dict[type, dict[str, Callable[..., Any]]] = {
 
 COMPARISONS = "eq ne lt le gt ge".split()
 ARITHMETIC = "add radd sub rsub mul rmul floordiv rfloordiv mod rmod truediv rtruediv pow rpow and rand or ror xor rxor".split()
-try:
-    import numpy
-
-    OF_NUMPY: tuple[type, ...] = (numpy.number, numpy.bool_)
-except ImportError:  # torch works without it
-    OF_NUMPY = ()
-OTHER_NUMBERS: tuple[type, ...] = (int, float, decimal.Decimal, fractions.Fraction, *OF_NUMPY)
+OTHER_NUMBERS = (int, float, decimal.Decimal, fractions.Fraction, numpy.number, numpy.bool_)
 USUAL = {int, float, bool, complex, torch.SymInt, torch.SymFloat, torch.SymBool, type(None), str}
 
 

@@ -150,7 +150,7 @@ def walked(s: Any) -> tuple:
 
 def held_by_set(s: Any) -> Any:
     """The members, whatever the class makes of iteration."""
-    return (set if isinstance(s, set) else frozenset).__iter__(s)
+    return (frozenset if issubclass(type(s), frozenset) else set).__iter__(s)
 
 
 @view

@@ -22,7 +22,7 @@ from pliant.guards import source as S
 from pliant.guards.guard import Site
 from pliant.interpret import globalstate, shadows
 from pliant.interpret.calls import call
-from pliant.interpret.effects import DIFFERENCES, base_of, untouched
+from pliant.interpret.effects import DIFFERENCES, untouched
 from pliant.interpret.gradients import SETTERS
 from pliant.interpret.shadows import ABSENT, INDEX, ITEM, LACKS, WRITTEN, Shadow
 from pliant.interpret.state import current_site, vm
@@ -154,7 +154,7 @@ def clean(world: World, h: Shadow) -> bool:
     if any([v is WRITTEN for v in h.located.values()]):
         return False
     found: list = []
-    DIFFERENCES[base_of(h.copy)](world, h, found)
+    DIFFERENCES[shadows.base_of(h.copy)](world, h, found)
     return not found
 
 

@@ -33,7 +33,7 @@ def written_so_far(world: World, written: list[Shadow]) -> list[Effect]:
     out: list[Effect] = []
     for h in list(world.shadows.values()):
         n = len(out)
-        DIFFERENCES[base_of(h.copy)](world, h, out)
+        DIFFERENCES[shadows.base_of(h.copy)](world, h, out)
         if len(out) > n or any([v is WRITTEN for v in h.located.values()]):  # or written and put back
             written.append(h)
             if h.late:
@@ -76,13 +76,6 @@ def unwritten_so_far(world: World) -> bool:
     if world.global_writes or world.cell_writes or world.tensor_writes or world.calls:
         return False
     return not any([v is WRITTEN for h in world.shadows.values() for v in h.located.values()]) and not effects_of(world)
-
-
-def base_of(copy: Any) -> Any:
-    for t in (dict, list, set, collections.deque):
-        if isinstance(copy, t):
-            return t
-    raise TypeError(type(copy))
 
 
 def keep_apart(world: World, written: list[Shadow]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pliant import native
-from pliant.guards.views import VALUES
+from pliant.guards.views import VALUES, held_by_set
 
 Table = tuple[tuple, tuple]  # the places of members, and their hashes
 OF_VALUES = {int, bool, float, complex, type(None)}  # their hashes are those of any process (but that of None)
@@ -29,7 +29,7 @@ def portable(x: Any) -> bool:
 
 
 def members(s: Any) -> list:
-    return list((frozenset if issubclass(type(s), frozenset) else set).__iter__(s))
+    return list(held_by_set(s))
 
 
 def table_of(s: Any) -> Table | None:

@@ -99,9 +99,7 @@ def made_plainly(t: type) -> Any:
 
 def shadow_subclass(world: World, v: Any, source: Source) -> Shadow:
     t = type(v)
-    base: Any = dict if isinstance(v, dict) else set if isinstance(v, set) else list
-    if issubclass(t, collections.OrderedDict):
-        base = collections.OrderedDict
+    base = collections.OrderedDict if issubclass(t, collections.OrderedDict) else base_of(v)
     copy = made_plainly(t)(t)
     if issubclass(t, collections.defaultdict):  # past the `__getattribute__` and `__setattr__` of the class
         FACTORY.__set__(copy, world.locate(FACTORY.__get__(v, t), source.attr("default_factory")))
@@ -154,6 +152,14 @@ def instance_dict(world: World, obj: Any) -> Shadow | None:
     return h
 
 
+def base_of(c: Any) -> Any:
+    """The C type of a container, which knows what it holds whatever its class says."""
+    for t in (dict, list, set, frozenset, collections.deque):
+        if isinstance(c, t):
+            return t
+    raise TypeError(type(c))
+
+
 def has(d: Any, k: Any) -> bool:
     """Whether a dict holds a key, whatever its class makes of that question."""
     return dict.__contains__(d, k)
@@ -161,7 +167,7 @@ def has(d: Any, k: Any) -> bool:
 
 def size(c: Any) -> int:
     """How many items a container holds, whatever its class makes of its length."""
-    return (list if isinstance(c, list) else dict if isinstance(c, dict) else type(c)).__len__(c)
+    return base_of(c).__len__(c)
 
 
 def stored_again(world: World, h: Shadow, k: Any) -> None:

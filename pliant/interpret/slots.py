@@ -119,9 +119,8 @@ def compares(k: Any) -> bool:
 
 def holds_key(d: Any, k: Any) -> bool:
     """`k in d` of what a dict (a shadow's copy too) or set stores."""
-    if compares(k):
-        return captured((dict if isinstance(d, dict) else type(d)).__contains__, d, k)
-    return (dict if isinstance(d, dict) else set if isinstance(d, set) else frozenset).__contains__(d, k)
+    asked = shadows.base_of(d).__contains__
+    return captured(asked, d, k) if compares(k) else asked(d, k)
 
 
 def truth(v: Any) -> bool:

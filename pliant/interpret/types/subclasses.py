@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pliant.guards.source import Source, const
+from pliant.guards.views import held_by_set
 from pliant.interpret import shadows
 from pliant.interpret.immutable import HEAPTYPE, IMMUTABLETYPE
 from pliant.interpret.opaque import Opaque
@@ -74,7 +75,7 @@ def container(world: World, v: Any, source: Source) -> Any:
         return h.copy
     if isinstance(v, collections.OrderedDict) and not shadows.in_order(v):
         return Opaque(v, source)
-    if shadowable_subclass(type(v)) and not (isinstance(v, set) and not all(map(told_by_guard, set.__iter__(v)))):
+    if shadowable_subclass(type(v)) and not (isinstance(v, set) and not all(map(told_by_guard, held_by_set(v)))):
         return shadows.shadow_subclass(world, v, source).copy
     world.guard(source, "TYPE_MATCH", type(v))
     return world.adopt(v, source)

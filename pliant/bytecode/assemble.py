@@ -17,7 +17,7 @@ UNIT = 2  # bytes of a code unit
 
 def ins(kind: Kind, operand: int = 0) -> bytes:
     """The bytes of one instruction with its EXTENDED_ARG prefixes and inline caches; jumps go forward by code units."""
-    op = version.OPCODE[kind]
+    op, operand = version.OPCODE[kind], version.OPERANDS.get(kind, operand)
     out = bytearray()
     for shift in (24, 16, 8):
         if operand >> shift:

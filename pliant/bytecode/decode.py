@@ -6,7 +6,7 @@ import bisect
 import dis
 import functools
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from pliant.bytecode import kinds as K
 from pliant.bytecode import version
 from pliant.bytecode.kinds import Kind
-from pliant.bytecode.operands import FIXED, Part
+from pliant.bytecode.operands import FIXED, Opcode, Part
 from pliant.native import decode_units
 
 
@@ -32,7 +32,13 @@ Handler = Callable[[Any, Any], Any]
 Row = tuple  # (code units with caches, parts[, others for some operands]); see native/decode.cpp
 
 
-def rows(handlers: dict[Kind, Handler] | None = None, otherwise: Handler | None = None) -> tuple[Row, ...]:
+def rows(
+    handlers: dict[Kind, Handler] | None = None,
+    otherwise: Handler | None = None,
+    opcodes: dict[str, Opcode] = version.OPCODES,
+    names: Sequence[str] = dis.opname,
+    caches: Sequence[int] = version.CACHES,
+) -> tuple[Row, ...]:
     """For each opcode number how it is read; kinds without a handler get `otherwise`, with the opcode's name as operand."""
 
     def part(p: Part, name: str) -> tuple:
@@ -42,12 +48,12 @@ def rows(handlers: dict[Kind, Handler] | None = None, otherwise: Handler | None 
 
     out: list[Row] = []
     for number in range(256):
-        name = dis.opname[number]
-        opcode = version.OPCODES.get(name)
+        name = names[number]
+        opcode = opcodes.get(name)
         if opcode is None:
             out.append((1, ((otherwise, K.NOP, FIXED, 0, name),)))
             continue
-        units = 1 + version.CACHES[number]
+        units = 1 + caches[number]
         parts = tuple(part(p, name) for p in opcode.parts)
         if isinstance(opcode.flagged, dict):
             out.append((units, parts, {n: tuple(part(p, name) for p in others) for n, others in opcode.flagged.items()}))

@@ -137,6 +137,8 @@ BUILD_MAP = of("build dict", lambda n: (2 * n, 1))
 BUILD_CONST_KEY_MAP = of("build dict of constant keys", lambda n: (n + 1, 1))
 BUILD_STRING = of("build string", takes)
 BUILD_SLICE = of("build slice", takes)
+BUILD_INTERPOLATION = of("build interpolation", lambda flags: (2 + (flags & 1), 1))
+BUILD_TEMPLATE = kind("build template", 2, 1)
 FORMAT = of("format", lambda flags: (1 + (flags & 4 == 4), 1))  # operand: 4, a specification is on top; 1-3, str, repr, ascii
 LIST_APPEND = kind("append to list", 1, 0)  # operand: how deep the container is
 SET_ADD = kind("add to set", 1, 0)
@@ -166,6 +168,8 @@ CHECK_EG_MATCH = kind("match exception group", 2, 2)
 PREP_RERAISE_STAR = kind("collect exceptions", 2, 1)
 ENTER = kind("enter context", 1, 2)
 EXIT = kind("leave context with exception", 0, 1)
+LOAD_SPECIAL = kind("load special method", 1, 2)  # operand: its name, looked up on the type
+EXIT_METHOD = kind("leave context with exception by a method", 0, 1)  # what to call lies below NULL or its first argument
 
 # -- coroutines: pliant leaves them to CPython ----------------------------------------------------------------------------------------
 GET_AWAITABLE = kind("await", 1, 1)

@@ -50,10 +50,11 @@ def loops(code: CodeType) -> dict[int, frozenset[int]]:
 
 def ways(ins: Sequence[Instruction], n: int) -> tuple[int, int]:
     """Where the branch `ins[n]` jumps, and where it goes on. Since 3.12 no branch jumps back: it jumps over a jump that does, and is
-    read as the branch that it stands for."""
+    read as the branch that it stands for. Since 3.14 an instruction that does nothing marks the way that does not jump."""
     i = ins[n]
-    if i.kind is not K.FOR_ITER and n + 2 < len(ins) and i.operand == ins[n + 2].offset:
-        jump = ins[n + 1]
+    at = n + 2 if n + 1 < len(ins) and ins[n + 1].kind is K.NOP else n + 1
+    if i.kind is not K.FOR_ITER and at + 1 < len(ins) and i.operand == ins[at + 1].offset:
+        jump = ins[at]
         if jump.kind is K.JUMP and jump.operand <= jump.offset:
             return jump.operand, i.operand
     return i.operand, i.following

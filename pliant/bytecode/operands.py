@@ -149,6 +149,6 @@ def pools(code: CodeType) -> tuple[tuple, ...]:
     return code.co_names, code.co_consts, OPERATORS, COMPARISONS
 
 
-def numbers(opcodes: dict[str, Opcode]) -> dict[Kind, int]:
-    """The opcode of each kind that resume functions are written with."""
-    return {opcodes[name].parts[0].kind: dis.opmap[name] for name in WRITTEN}
+def numbers(opcodes: dict[str, Opcode], others: dict[str, str]) -> dict[Kind, int]:
+    """The opcode of each kind that resume functions are written with; `others` for names that a version has not."""
+    return {(opcodes.get(name) or SHARED[name]).parts[0].kind: dis.opmap[others.get(name, name)] for name in WRITTEN}

@@ -9,7 +9,9 @@ from types import CodeType
 from pliant.bytecode.kinds import Kind
 from pliant.bytecode.operands import numbers, pools
 
-if sys.version_info >= (3, 13):
+if sys.version_info >= (3, 14):
+    from pliant.bytecode import cpython314 as table
+elif sys.version_info >= (3, 13):
     from pliant.bytecode import cpython313 as table
 elif sys.version_info >= (3, 12):
     from pliant.bytecode import cpython312 as table
@@ -21,8 +23,10 @@ CACHES, CALLABLE_FIRST, CLOSE_GIVES_A_VALUE, LOCALS_ARE_SNAPSHOTS, OPCODES, THRO
 )  # fmt: skip
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 CACHE = dis.opmap["CACHE"]
-OPCODE: dict[Kind, int] = numbers(OPCODES)
+OPCODE: dict[Kind, int] = numbers(OPCODES, getattr(table, "WRITTEN_AS", {}))
 """The opcode of each kind that resume functions are written with."""
+OPERANDS: dict[Kind, int] = getattr(table, "OPERANDS", {})
+"""Their operands, where an opcode is of several kinds."""
 INTRINSICS = {n: dis.opmap.get(f"CALL_INTRINSIC_{n}", -1) for n in (1, 2)}
 """The opcodes that call functions of the interpreter, by how many operands these take; since 3.12."""
 
@@ -34,5 +38,5 @@ def exception_table(code: CodeType) -> list[tuple[int, int, int, int, bool]]:
 
 __all__ = [
     "CACHE", "CACHES", "CALLABLE_FIRST", "CLOSE_GIVES_A_VALUE", "EXTENDED_ARG", "INTRINSICS", "LOCALS_ARE_SNAPSHOTS", "OPCODE", "OPCODES",
-    "THROW_LEAVES_BY_SEND", "exception_table", "pools",
+    "OPERANDS", "THROW_LEAVES_BY_SEND", "exception_table", "pools",
 ]  # fmt: skip

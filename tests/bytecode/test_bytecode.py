@@ -2,6 +2,7 @@
 
 import dis
 import importlib.util
+import sys
 import traceback
 import types
 
@@ -14,6 +15,7 @@ from pliant.bytecode.natural_loops import loop_around
 from pliant.bytecode.stack import stack_marks
 
 MODULES = "argparse ast asyncio.base_events collections contextlib dataclasses decimal email.message enum functools inspect typing".split()
+COUNTED_OTHERWISE = ("PRECALL", "CALL", "RETURN_GENERATOR", "RETURN_VALUE", "RERAISE", "CLEANUP_THROW")  # by `dis`
 
 
 def codes(code):
@@ -65,14 +67,15 @@ def test_instructions_are_those_of_dis(library):
             elif first.kind is K.LOAD_GLOBAL:
                 assert first.operand[0] == other.argval
             elif first.kind in (K.LOAD_CONST, K.LOAD_ATTR, K.LOAD_METHOD, K.STORE_ATTR, K.IMPORT_NAME):
-                assert first.operand == other.argval
+                said = (getattr(first.operand, "__name__", ""), repr(first.operand))  # all that `dis` tells of common constants
+                assert first.operand == other.argval or other.argrepr in said
 
 
 def test_stack_effects_are_cpythons(library):
     for code in library:
         theirs = {i.offset: i for i in dis.get_instructions(code)}
         for mine, other in paired(code):
-            if other.opname in ("PRECALL", "CALL", "RETURN_GENERATOR", "RERAISE", "CLEANUP_THROW"):  # dis counts these otherwise
+            if other.opname in COUNTED_OTHERWISE:
                 continue
             for jump in (False, True) if mine[0].kind in K.JUMPS else (False,):
                 effects = [i.kind.stack_effect(i.operand, jump=jump) for i in mine]
@@ -179,17 +182,18 @@ def beside_each_other(a, b, c, d):
 
 
 @pytest.mark.parametrize(
-    "fn, expected",
+    "fn, expected, since_314",
     [
-        (inner_behind_two_tests, {1: {None}, 2: {1, 3}, 3: {3}, 4: {1}, 5: {None}}),
-        (handlers_that_go_on, {1: {None}, 3: {1}, 6: {1}, 7: {None}}),
-        (while_with_a_handler, {1: {None, 2}, 3: {2}, 5: {2}, 7: {7}, 8: {7}}),
-        (beside_each_other, {2: {2, 3}, 3: {3}, 4: {2}, 5: {4}, 7: {2}, 8: {2}}),
+        (inner_behind_two_tests, {1: {None}, 2: {1, 3}, 3: {3}, 4: {1}, 5: {None}}, {1: {None}, 2: {2}, 3: {2}, 4: {1}, 5: {None}}),
+        (handlers_that_go_on, {1: {None}, 3: {1}, 6: {1}, 7: {None}}, None),
+        (while_with_a_handler, {1: {None, 2}, 3: {2}, 5: {2}, 7: {7}, 8: {7}}, {1: {1}, 3: {1}, 5: {1}, 7: {6}, 8: {None}}),
+        (beside_each_other, {2: {2, 3}, 3: {3}, 4: {2}, 5: {4}, 7: {2}, 8: {2}}, {2: {2}, 3: {2}, 4: {1}, 5: {4}, 7: {1}, 8: {None}}),
     ],
     ids=lambda v: getattr(v, "__name__", ""),
 )
-def test_the_loop_around_a_call(fn, expected):
-    """By lines: that of the call -> that of the header of the loop around it; the same for all Pythons."""
+def test_the_loop_around_a_call(fn, expected, since_314):
+    """By lines: that of the call -> that of the header of the loop around it. Since 3.14 the test of a `while` loop stands there once."""
+    expected = since_314 or expected if sys.version_info >= (3, 14) else expected
     code, first = fn.__code__, fn.__code__.co_firstlineno
     line = {offset: number - first for start, end, number in code.co_lines() if number for offset in range(start, end)}
     found = {}

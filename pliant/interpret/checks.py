@@ -1,7 +1,7 @@
 """Irrefutable guards of the program's own: `torch._check(n >= 0, "...")`, `assert n > 0`, `if n < 0: raise ValueError("...")`.
 
 Where n is known only when the graph runs, such a line is no branch: if it fails the program raises. So the condition becomes a runtime
-assertion with the program's exception and words, and a fact from there on. Not inside a `try`: there the program may go on.
+assertion with the program's exception and words, and a fact from there on. Not where a handler takes it: there the program may go on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pliant.graph.symclasses import quiet
 from pliant.graph.symnode import SYMS, truth
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Site
-from pliant.interpret.late_errors import is_dirty
+from pliant.interpret.late_errors import caught, is_dirty
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, current_site, vm
 from pliant.interpret.types.tensors import item
@@ -98,7 +98,7 @@ def needed(f: Any, v: Any, wanted: bool, at: int) -> bool:
     if vm.rehearsing:
         return False  # the code runs again, in CPython, and its branch is one
     if type(v) is TracedTensor:
-        if vm.asking or handled(f) or asked_of(f, at) is None or has_written(vm.trace):
+        if vm.asking or not raises_uncaught(f, at) or has_written(vm.trace):
             return False
         if any([type(n) is not int or n != 1 for n in v.sizes]):
             return False
@@ -106,10 +106,8 @@ def needed(f: Any, v: Any, wanted: bool, at: int) -> bool:
         if type(v) not in SYMS:
             return bool(v) is wanted
     expr = v.node.expr
-    if expr.backed or handled(f):
-        return False
-    found = asked_of(f, at)
-    if found is None:
+    found = None if expr.backed else asked_of(f, at)
+    if found is None or caught(f, (found[0],)):
         return False
     cond = truth(expr)
     return vm.scope.assume(cond if wanted else ops.not_(cond), where_raised(f, at), found[1], found[0])
@@ -186,8 +184,14 @@ def is_answer(f: Any, error: type[Exception]) -> bool:
     return False
 
 
+def raises_uncaught(f: Any, at: int) -> bool:
+    """Whether the instructions from `at` on raise what no handler of the program takes."""
+    found = asked_of(f, at)
+    return found is not None and not caught(f, (found[0],))
+
+
 def handled(f: Any) -> bool:
-    """Whether an exception raised now meets a handler of the program."""
+    """Whether an exception raised now meets a handler of the program, whatever it takes."""
     while f is not None:
         i = f.pc - 1
         if any(start <= i < stop for start, stop, _, _, _ in f.decoded.table):

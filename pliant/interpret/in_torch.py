@@ -489,6 +489,14 @@ def combine_input_and_mask(op: Any, input: Any, mask: Any, *args: Any) -> Any:  
     return masked._where(masked._input_mask(input, mask=mask), input, fill)
 
 
+def combine_masked_tensor(op: Any, input: Any, mask: Any, *args: Any) -> Any:  # noqa: A002
+    """The same of a `MaskedTensor` without gradients, whose own mask counts: what its `autograd.Function` does is then this alone."""
+    data = input.get_data()
+    if data.requires_grad and torch.is_grad_enabled():
+        raise Refused
+    return combine_input_and_mask(op, data, input.get_mask(), *args)
+
+
 def tensor_of(values: list, dtype: Any, shape: tuple) -> Any:
     """`torch.tensor` of nested lists of numbers and tensors without dims: what C++ code would read from memory one by one."""
     parts = []

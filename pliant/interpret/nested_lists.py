@@ -59,9 +59,10 @@ def l_over_values(args: tuple, kw: dict) -> Any:
 
 @lookaside(masked._combine_input_and_mask)
 def l_combine(args: tuple, kw: dict) -> Any:
-    if kw or len(args) < 3 or not plain(args[1]):
+    own = len(args) > 2 and type(args[1]) is TracedTensor and is_wrapped(args[1]) and args[1].pytype is masked.MaskedTensor
+    if kw or len(args) < 3 or not (own or plain(args[1])):
         raise Break("PL0011", "a masked tensor", clean=True)
     try:
-        return inline(in_torch.combine_input_and_mask, args, {})
+        return inline(in_torch.combine_masked_tensor if own else in_torch.combine_input_and_mask, args, {})
     except in_torch.Refused:
         raise Break("PL0011", "an operator of torch.masked that it does not know", clean=True) from None

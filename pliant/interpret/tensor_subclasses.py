@@ -21,7 +21,7 @@ from typing import Any, cast
 from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.errors import Tripwire
-from pliant.graph.originals import ORIGINAL, gradients, in_memory, torch
+from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, tensors_of
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
@@ -31,6 +31,7 @@ from pliant.interpret.attributes import bound, getattr_, lookup, under
 from pliant.interpret.calls import LOOKASIDES, call, graph_call, inline, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, to_graph
+from pliant.interpret.plain_wrappers import plain_wrapper
 from pliant.interpret.slots import BINARY_METHODS
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.tensor_inputs import StrideIs, is_leaf
@@ -120,48 +121,19 @@ def admitted(cls: type) -> bool:
     return not issubclass(cls, (LAZY, TracedTensor)) and not cls.__module__.startswith(OF_TRACERS) and type(cls) in METACLASSES
 
 
-class Heard(python_dispatch.TorchDispatchMode):
-    """Notes whether anything is asked of the class of a tensor that others answer themselves."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = False
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        self.asked = True
-        return NotImplemented
-
-
-def plain_wrapper(v: Any) -> bool:
-    """Whether a tensor has no memory of its own, answers for its sizes, strides and device itself, and has its attributes in its dict."""
-    if any([type(x) is types.MemberDescriptorType for b in type(v).__mro__ if b not in Tensor.__mro__ for x in b.__dict__.values()]):
-        return False
-    heard = Heard()
-    try:
-        with python_dispatch._disable_current_modes(), heard:
-            known = (ORIGINAL.size(v), ORIGINAL.stride(v), v.device, ORIGINAL.storage_offset(v), v.is_quantized)
-            strided = v.layout is torch.strided and not known[-1]
-    except Exception:
-        return False
-    return strided and not heard.asked and not in_memory(v)
-
-
 def wrapper(world: Any, v: Any, source: Source) -> Any:
     """The stand-in for a wrapper from outside. What it wraps is located; its own sizes are those of a part wherever they agree."""
     cls = type(v)
     world.guard(source, "TYPE_MATCH", cls)
-    world.guard(source.apply("form_of_wrapper"), "EQ_MATCH", views.form_of_wrapper(v))
+    with python_dispatch._disable_current_modes():
+        world.guard(source.apply("form_of_wrapper"), "EQ_MATCH", views.form_of_wrapper(v))
     held = v.__dict__
     inside = source.dict()
     parts = {name: world.locate(x, inside.key(name)) for name, x in held.items() if isinstance(x, Tensor)}
     sizes, strides, offset = metadata_of(world, v, source, list(parts.values()))
 
     def build() -> Any:
-        w = MAKE(cls, sizes, strides=strides, storage_offset=offset, dtype=v.dtype, device=v.device, layout=v.layout)
+        w = MAKE(cls, sizes, strides=strides, storage_offset=offset, dtype=v.dtype, device=v.device)
         for name, x in held.items():
             located = parts.get(name, UNSET)
             w.__dict__[name] = wrapper_of(world.locate(x, inside.key(name)) if located is UNSET else located)
@@ -241,14 +213,14 @@ def jagged_wrapper(world: Any, v: Any, source: Source) -> Any:
 
 def metadata_of(world: Any, v: Any, source: Source, parts: list[Any]) -> tuple[tuple, tuple, Any]:
     """Sizes, strides and offset of the stand-in for a wrapper, guarded."""
-    shape, stride, offset = tuple(ORIGINAL.size(v)), tuple(ORIGINAL.stride(v)), ORIGINAL.storage_offset(v)
     form = source.apply("sizes_of_wrapper")
-    flat = views.sizes_of_wrapper(v)
+    with python_dispatch._disable_current_modes():
+        flat = views.sizes_of_wrapper(v)
     for p in parts:
         real = world.real.get(id(p))
         if real is None:
             continue
-        if (tuple(ORIGINAL.size(real)), tuple(ORIGINAL.stride(real)), ORIGINAL.storage_offset(real)) == (shape, stride, offset):
+        if (*ORIGINAL.size(real), *ORIGINAL.stride(real), ORIGINAL.storage_offset(real)) == flat:
             values = (*p.sizes, *p.strides, p.offset)
             break
     else:
@@ -263,7 +235,7 @@ def metadata_of(world: Any, v: Any, source: Source, parts: list[Any]) -> tuple[t
             name = world.new_symbol(at, "t")
             world.guard(at, "INT")
             world.relations.append(StrideIs(world.scope.backed(name, hint=n, source=at), value.node.expr))
-    n = len(shape)
+    n = len(flat) // 2
     return tuple(values[:n]), tuple(values[n : 2 * n]), values[2 * n]
 
 

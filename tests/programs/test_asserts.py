@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import re
@@ -233,3 +234,150 @@ def test_a_branch_that_only_raises_is_told_where_it_raises(writes):
 
     calls = [(torch.ones(n), torch.full((1,), float(v))) for n, v in ((3, 1), (4, 2), (5, 7), (3, 1), (2, 9))]
     check(program, *calls)
+
+
+# -- under context managers and handlers that do not take the exception ------------------------------------------------------
+SEEN = []
+
+
+class Own:
+    def __init__(self, takes=False):
+        self.takes = takes
+
+    def __enter__(self):
+        SEEN.append("in")
+
+    def __exit__(self, kind, *_):
+        SEEN.append(kind and kind.__name__)
+        return self.takes
+
+
+def under_no_grad(x):
+    with torch.no_grad():
+        if not torch.all(x > 0):
+            raise ValueError("not above zero")
+    return x + 1
+
+
+def behind_output(x):
+    print("looked at")
+    SEEN.append(1)
+    with torch.inference_mode():
+        if (x <= 0).any():
+            raise ValueError(f"sum {x.sum().item():.2f}")
+    return x + 1
+
+
+def under_a_profile(x):
+    with torch.profiler.record_function("checks"):
+        if not x.sum() > 0:
+            raise AssertionError("bad")
+    return x * 2
+
+
+def under_its_own(x):
+    with Own():
+        if not x.sum() > 0:
+            raise AssertionError("bad")
+    return x * 2
+
+
+def swallowed(x):
+    with Own(True):
+        if x.sum() <= 0:
+            raise ValueError("swallowed")
+        x = x + 1
+    return x * 2
+
+
+def suppressed(x):
+    with contextlib.suppress(ValueError):
+        if x.sum() <= 0:
+            raise ValueError("suppressed")
+        x = x + 1
+    return x * 2
+
+
+def suppressed_other(x):
+    with contextlib.suppress(KeyError):
+        if x.sum() <= 0:
+            raise ValueError("not suppressed")
+        x = x + 1
+    return x * 2
+
+
+def before_finally(x):
+    try:
+        if x.sum() <= 0:
+            raise ValueError("finally")
+        x = x + 1
+    finally:
+        SEEN.append("finally")
+    return x * 2
+
+
+def another_handler(x):
+    try:
+        if x.sum() <= 0:
+            raise ValueError("not a KeyError")
+        x = x + 1
+    except KeyError as e:
+        raise RuntimeError("never") from e
+    return x * 2
+
+
+def its_handler(x):
+    try:
+        if x.sum() <= 0:
+            raise ValueError("taken")
+        x = x + 1
+    except ValueError as e:
+        SEEN.append(str(e))
+    return x * 2
+
+
+def behind_a_write(x):
+    x.add_(1)
+    with torch.no_grad():
+        if x.sum() <= 3:
+            raise ValueError("small")
+    return x * 2
+
+
+def a_callers_handler(x):
+    def check(x):
+        with torch.set_grad_enabled(False):
+            if not (x > 0).all():
+                raise AssertionError("zero")
+        return 1 / x
+
+    try:
+        return check(x)
+    except AssertionError:
+        return x - 1
+
+
+ONE_GRAPH = (under_no_grad, behind_output, under_a_profile, suppressed_other, another_handler)
+OTHERS = (under_its_own, swallowed, suppressed, before_finally, its_handler, behind_a_write, a_callers_handler)
+
+
+def outcome(fn, x, capsys):
+    SEEN.clear()
+    try:
+        result = fn(x).tolist()
+    except Exception as e:
+        result = type(e), str(e), type(e.__context__)
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    return result, SEEN[:], capsys.readouterr().out, x.tolist(), modes
+
+
+@pytest.mark.parametrize("fn", [*ONE_GRAPH, *OTHERS], ids=lambda fn: fn.__name__)
+def test_errors_that_pass_managers_and_handlers(fn, capsys):
+    """What the program raises on data is an assertion of the graph also inside of a `with` and a `try`, unless that would take it."""
+    c = compiled(fn)
+    for i in range(12):
+        x = torch.rand(2 + i % 4, generator=torch.Generator().manual_seed(i)) + 0.1
+        x = -x if i in (3, 6, 7, 9) else x
+        assert outcome(c, x.clone(), capsys) == outcome(fn, x.clone(), capsys)
+    if own_backend() and fn in ONE_GRAPH:
+        assert (pliant.stats()["captures"], pliant.stats()["graph_breaks"]) == (1, 0)

@@ -609,3 +609,55 @@ def test_tables_of_sets(seed):
         assert list(s) == list(again) == list(clone) == list(other)
     places, hashes = table
     assert set_order.made(sorted(again), (places, tuple([h + 1 for h in hashes]))) == again  # another process: its own table
+
+
+# -- sets of functions ---------------------------------------------------------------------------------------------------------
+OF_FUNCTIONS = {torch.add, torch.Tensor.add, operator.add, len, torch.Tensor.grad.__get__, torch.ops.aten.mul.Tensor, torch.ops.aten.sub}
+FROZEN = frozenset(OF_FUNCTIONS)
+
+
+@pytest.mark.parametrize("held", [OF_FUNCTIONS, FROZEN], ids=["set", "frozenset"])
+def test_membership_in_sets_of_functions_of_c(held):
+    def f(x):
+        asked = torch.add, torch.mul, torch.ops.aten.mul.Tensor, torch.ops.aten.sub, torch.ops.aten.mul, len, repr, operator.add
+        found = [fn in held for fn in asked]
+        found.append(torch.Tensor.grad.__get__ in held)
+        found.append(torch.Tensor.data.__get__ in held)
+        return x + 1, found
+
+    c = compiled(f, fullgraph=True)
+    for _ in range(2):
+        assert c(torch.zeros(2))[1] == f(torch.zeros(2))[1]
+    if held is OF_FUNCTIONS:
+        for change in (held.add, held.discard):
+            change(torch.mul)
+            assert c(torch.zeros(2))[1] == f(torch.zeros(2))[1]
+
+
+ITEMS = [1]
+BOUND = {ITEMS.append, ITEMS.__len__}
+
+
+def test_membership_of_what_is_bound():
+    """Such functions are equal if they are bound to one object."""
+
+    def f(x):
+        return x + 1, ITEMS.append in BOUND, ITEMS.__len__ in BOUND, [].append in BOUND, [1].__len__ in BOUND
+
+    c = compiled(f)
+    for _ in range(3):
+        assert c(torch.zeros(2))[1:] == f(torch.zeros(2))[1:] == (True, True, False, False)
+
+
+def test_functions_of_a_set_are_called():
+    fns = {torch.square, torch.neg}
+
+    def f(x):
+        for fn in sorted(fns, key=lambda fn: fn.__name__):
+            x = fn(x)
+        return x
+
+    c = compiled(f, fullgraph=True)
+    for more in (torch.abs, torch.positive):
+        assert torch.equal(c(torch.full((3,), 2.0)), f(torch.full((3,), 2.0)))
+        fns.add(more)

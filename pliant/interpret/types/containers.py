@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import enum
 import sys
 import types
 from typing import Any
@@ -49,7 +48,8 @@ def locate_container(world: World, v: Any, source: Source) -> Any:
 
 def told_by_guard(x: Any) -> bool:
     """Whether a member of a set is known once it is guarded which it is."""
-    return type(x) in CONSTANT_TYPES or isinstance(x, (type, types.FunctionType, enum.Enum))
+    t = type(x)
+    return t in CONSTANT_TYPES or shadows.plain_key(x.__self__ if t is types.MethodWrapperType else x)
 
 
 def locate_set(world: World, v: Any, source: Source) -> Any:
@@ -65,7 +65,7 @@ def locate_set(world: World, v: Any, source: Source) -> Any:
 
 
 def locate_frozenset(world: World, v: Any, source: Source) -> Any:
-    if not all(map(known, v)):
+    if not all([known(x) or told_by_guard(x) for x in v]):
         world.guard(source, "TYPE_MATCH", type(v))
         return world.adopt(v, source)
     world.guard(source, "SET_EQUALS", v)

@@ -17,7 +17,7 @@ from pliant.graph.symclasses import quiet
 from pliant.graph.symnode import SYMS, truth
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Site
-from pliant.interpret.late_errors import caught, is_dirty
+from pliant.interpret.late_errors import caught, handles, is_dirty
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, current_site, vm
 from pliant.interpret.types.tensors import item
@@ -98,7 +98,7 @@ def needed(f: Any, v: Any, wanted: bool, at: int) -> bool:
     if vm.rehearsing:
         return False  # the code runs again, in CPython, and its branch is one
     if type(v) is TracedTensor:
-        if vm.asking or not raises_uncaught(f, at) or has_written(vm.trace):
+        if vm.asking or raised_uncaught(f, at) is None or has_written(vm.trace):
             return False
         if any([type(n) is not int or n != 1 for n in v.sizes]):
             return False
@@ -106,8 +106,8 @@ def needed(f: Any, v: Any, wanted: bool, at: int) -> bool:
         if type(v) not in SYMS:
             return bool(v) is wanted
     expr = v.node.expr
-    found = None if expr.backed else asked_of(f, at)
-    if found is None or caught(f, (found[0],)):
+    found = None if expr.backed else raised_uncaught(f, at)
+    if found is None:
         return False
     cond = truth(expr)
     return vm.scope.assume(cond if wanted else ops.not_(cond), where_raised(f, at), found[1], found[0])
@@ -184,10 +184,12 @@ def is_answer(f: Any, error: type[Exception]) -> bool:
     return False
 
 
-def raises_uncaught(f: Any, at: int) -> bool:
-    """Whether the instructions from `at` on raise what no handler of the program takes."""
+def raised_uncaught(f: Any, at: int) -> tuple[type[Exception], str] | None:
+    """The same, unless a handler of the program takes the exception, or it gets a context that the graph could not give it."""
     found = asked_of(f, at)
-    return found is not None and not caught(f, (found[0],))
+    if found is None or caught(f, (found[0],)) or handles(f) and is_dirty(vm.trace, len(vm.trace.ops)):
+        return None
+    return found
 
 
 def handled(f: Any) -> bool:

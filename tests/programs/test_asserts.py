@@ -357,8 +357,19 @@ def a_callers_handler(x):
         return x - 1
 
 
+def while_another_is_handled(x):
+    x.add_(1)
+    n = x.sum().item()
+    try:
+        raise KeyError("first")
+    except KeyError:
+        if n < 0:
+            raise ValueError("second")  # noqa: B904
+    return x + 1
+
+
 ONE_GRAPH = (under_no_grad, behind_output, under_a_profile, suppressed_other, another_handler)
-OTHERS = (under_its_own, swallowed, suppressed, before_finally, its_handler, behind_a_write, a_callers_handler)
+OTHERS = (under_its_own, swallowed, suppressed, before_finally, its_handler, behind_a_write, a_callers_handler, while_another_is_handled)
 
 
 def outcome(fn, x, capsys):

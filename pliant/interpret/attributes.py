@@ -177,7 +177,7 @@ def own_item(obj: Any, name: str, outside: bool) -> Any:
 
 
 def from_outside(obj: Any) -> bool:
-    return id(obj) in vm.world.outside or issubclass(type(obj), ModuleType)
+    return id(obj) in vm.world.outside or issubclass(type(obj), ModuleType) or vm.world.adopt_member(obj)
 
 
 def place_of(obj: Any) -> Any:

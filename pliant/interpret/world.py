@@ -8,13 +8,14 @@ of them is kept here.
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Guard
-from pliant.guards.source import Source
+from pliant.guards.source import Source, const
 from pliant.interpret.immutable import hashes_itself
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import vm
@@ -194,6 +195,14 @@ class World:
             self.outside[i] = obj
             self.sources[i] = source
         return obj
+
+    def adopt_member(self, v: Any) -> bool:
+        """Whether `v` is a member of an enumeration of the outside, which the program has met as a key: what hangs on it may change."""
+        t = type(v)
+        if not issubclass(t, enum.Enum) or id(t) in self.own_functions:
+            return False
+        self.outside[id(v)], self.sources[id(v)] = v, const(v)
+        return True
 
     def known_by_identity(self, o: Any) -> None:
         """`o` became a key, or was looked up as one: an outside object that was another one then has to be another one."""

@@ -814,6 +814,31 @@ def attribute_of_a_member():
     return lambda x: x + C.RED.extra, *attribute(C.RED, "extra", 5)
 
 
+MEMBERS = {
+    "a key": lambda C: (lambda d: lambda x: [x + k.value for k in d])({C.RED: 1}),
+    "a key of items": lambda C: (lambda d: lambda x: [x + k.extra * v for k, v in d.items()])({C.RED: 2}),
+    "in a key": lambda C: (lambda d: lambda x: [x + k.value for k, _ in d])({(C.RED, 3): 1}),
+    "in a set": lambda C: (lambda s: lambda x: [(x + k.extra, k.name, str(k)) for k in s])({C.RED}),
+    "in a frozenset": lambda C: (lambda s: lambda x: [x + k.value for k in s])(frozenset({C.RED})),
+    "popped": lambda C: (lambda d: lambda x: x + dict(d).popitem()[0].value)({C.RED: 1}),
+}
+
+
+def member_held(how, name, value):
+    def made():
+        C = colours()
+        C.RED.extra = 1
+        return MEMBERS[how](C), *attribute(C.RED, name, value)
+
+    made.__qualname__ = f"member {how}: {name}"
+    return world(made)
+
+
+for _how in MEMBERS:
+    for _name, _value in (("_value_", 7), ("_name_", "OTHER"), ("extra", 5)):
+        member_held(_how, _name, _value)
+
+
 @world
 def attribute_of_a_member_added():
     C = colours()

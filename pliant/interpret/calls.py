@@ -206,8 +206,8 @@ def symbolic_within(a: Any, depth: int = 2) -> bool:
         return depth < 2
     if type(a) is TracedTensor:
         return True
-    values: Any = held_in(a) if isinstance(a, (list, tuple, set, frozenset)) else ()
-    if isinstance(a, dict):
+    values: Any = held_in(a) if issubclass(type(a), (list, tuple, set, frozenset)) else ()  # `isinstance` believes a `__class__`
+    if issubclass(type(a), dict):
         values = [x for pair in dict.items(a) for x in pair]
     return depth > 0 and any([symbolic_within(v, depth - 1) for v in values])
 

@@ -563,7 +563,7 @@ def l_dict(args: tuple, kw: dict) -> dict:
     out: dict = {}
     if args:
         v = args[0]
-        if hasattr(type(v), "keys"):
+        if mappings.is_mapping(v):
             out.update(mappings.entries(v))
         else:
             for n, pair in enumerate(lazily(v)):

@@ -6,11 +6,13 @@ its own; everything else is asked for its `keys()` and then for each item."""
 from __future__ import annotations
 
 import collections
+import types
 from typing import Any
 
 from pliant.interpret import shadows
 from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.calls import call
+from pliant.interpret.capture import UNSET
 from pliant.interpret.slots import getitem, setitem, unpack
 from pliant.interpret.state import vm
 
@@ -19,6 +21,22 @@ def copied_whole(m: Any) -> bool:
     """Whether C takes what is stored in it."""
     t = type(m)
     return t is collections.OrderedDict or issubclass(t, dict) and lookup(t, "__iter__") is dict.__iter__
+
+
+def is_mapping(m: Any) -> bool:
+    """Whether C takes it for a mapping: a dict, or what answers to `keys`, if only by a `__getattr__`."""
+    t = type(m)
+    keys = lookup(t, "keys")
+    if issubclass(t, dict) or type(keys) in (types.FunctionType, types.MethodDescriptorType):
+        return True
+    own = lookup(t, "__getattr__") is not UNSET or lookup(t, "__getattribute__") is not object.__getattribute__
+    if keys is UNSET and t.__dictoffset__ == 0 and not own:
+        return False
+    try:
+        getattr_(m, "keys")
+    except AttributeError:
+        return False
+    return True
 
 
 def entries(m: Any) -> dict:

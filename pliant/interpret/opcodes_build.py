@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections.abc
 import ctypes
 import types
 from collections.abc import Callable
@@ -184,7 +183,7 @@ def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:
         args = tuple(all_of(args, lambda: f"{function_text(fn)} argument after * must be an iterable, not {class_name(args)}"))
         f.stack[len(f.stack) - 1 - (flags & 1)] = args
     if flags & 1:
-        if not isinstance(kw, collections.abc.Mapping):
+        if not mappings.is_mapping(kw):
             raise TypeError(f"{function_text(fn)} argument after ** must be a mapping, not {class_name(kw)}")
         entries = mappings.entries(kw)
         if type(kw) is not dict:
@@ -447,11 +446,10 @@ def callee(s: list, n: int) -> Any:
 def merged(f: Any, n: int, unique: bool) -> None:
     s = f.stack
     v, target = s[-1], growing(s[-n - 1], "items for")
-    if not isinstance(v, dict):
-        if not (hasattr(type(v), "keys") and hasattr(type(v), "__getitem__")):
-            if unique:
-                raise TypeError(f"{function_text(callee(s, n))} argument after ** must be a mapping, not {class_name(v)}")
-            raise TypeError(f"'{class_name(v)}' object is not a mapping")
+    if not mappings.is_mapping(v):
+        if unique:
+            raise TypeError(f"{function_text(callee(s, n))} argument after ** must be a mapping, not {class_name(v)}")
+        raise TypeError(f"'{class_name(v)}' object is not a mapping")
     v = mappings.entries(v)
     if unique:
         for k in v:

@@ -125,7 +125,7 @@ def submodule(module: Any, name: str) -> Any:
 
 def pairs_of(other: Any, refusal: str) -> Any:
     """The pairs of a mapping, as CPython finds them; TypeError for what is none: `dict.update` would take a list of pairs."""
-    if isinstance(other, dict) and type(other).__iter__ is dict.__iter__:
+    if issubclass(type(other), dict) and type(other).__iter__ is dict.__iter__:
         return dict.items(other)
     try:
         keys = other.keys()

@@ -430,7 +430,8 @@ def hashed_by(value: Any, what: Any = None, name: str = "") -> None:
     found = [value]
     for _ in range(DEEP):
         known.update({(id(v), ""): v for v in found if isinstance(v, MUTABLE)})
-        found = [x for v in found if isinstance(v, list | tuple | dict) for x in (dict.values(v) if isinstance(v, dict) else held_in(v))]
+        kinds = [(v, type(v)) for v in found]  # `isinstance` believes a `__class__`
+        found = [x for v, t in kinds if issubclass(t, (list, tuple, dict)) for x in (dict.values(v) if issubclass(t, dict) else held_in(v))]
 
 
 def read_all(world: World, c: Any) -> None:

@@ -1,0 +1,121 @@
+"""What C takes for a mapping, and for what it looks like: keys that only an instance has, objects whose `__class__` is another's."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import types
+
+import pytest
+import torch
+
+import pliant
+
+
+class Delegate:
+    """Answers as what it holds, if asked by name."""
+
+    def __init__(self, held):
+        self._held = held
+
+    def __getattr__(self, name):
+        return getattr(self._held, name)
+
+    def __getitem__(self, key):
+        return self._held[key]
+
+    def __iter__(self):
+        return iter(self._held)
+
+    def __repr__(self):
+        return f"<{self._held!r}>"
+
+
+class Guise(Delegate):
+    @property
+    def __class__(self):
+        return type(self._held)
+
+
+class Plain:
+    def __repr__(self):
+        return type(self).__name__
+
+
+class OfKeys(Plain):
+    def __getitem__(self, key):
+        return key * 2
+
+
+def with_keys(*keys):
+    made = OfKeys()
+    made.keys = lambda: keys
+    return made
+
+
+class Slotted(OfKeys):
+    __slots__ = ("keys",)
+
+
+class Refusing(OfKeys):
+    @property
+    def keys(self):
+        raise AttributeError("none")
+
+
+class Raising(OfKeys):
+    def keys(self):
+        raise ValueError("no keys")
+
+
+class KeysAlone(Plain):
+    def keys(self):
+        return ["a"]
+
+
+def told(**given):
+    return given
+
+
+USES = {
+    "dict": lambda m: dict(m),
+    "dict with more": lambda m: dict(m, z=1),
+    "display": lambda m: {"a": 3, **m, "q": 1},
+    "call": lambda m: told(**m),
+    "call with more": lambda m: told(z=1, **m),
+    "call twice": lambda m: told(**m, **m),
+    "text": lambda m: f"{m} {m!r}",
+}
+MAPPINGS = {
+    "delegate": lambda i: Delegate({"a": i, "b": 2}),
+    "guise of a dict": lambda i: Guise({"a": i}),
+    "guise of a list": lambda i: Guise(["ab", i]),
+    "guise of a tuple": lambda i: Guise(("ab", i)),
+    "instance's keys": lambda i: with_keys("a", "b" * i),
+    "keys that are no texts": lambda i: with_keys(i),
+    "empty slot": lambda i: Slotted(),
+    "property that refuses": lambda i: Refusing(),
+    "keys that raise": lambda i: Raising(),
+    "keys alone": lambda i: KeysAlone(),
+    "items alone": lambda i: OfKeys(),
+    "namespace": lambda i: types.SimpleNamespace(keys=i),
+    "user dict": lambda i: collections.UserDict(a=i),
+    "pairs": lambda i: [("a", i)],
+    "number": lambda i: i,
+}
+
+
+@pytest.mark.parametrize("use, of", [*itertools.product(USES, MAPPINGS)])
+def test_what_is_taken_for_a_mapping(use, of):
+    def f(x, m):
+        return x + 1, USES[use](m)
+
+    def run(fn, i):
+        try:
+            return repr(fn(torch.ones(1), MAPPINGS[of](i))[1])
+        except Exception as e:
+            return repr(e)
+
+    compiled = pliant.compile(f, backend="aten")
+    for i in (1, 2, 3):
+        assert run(compiled, i) == run(f, i)

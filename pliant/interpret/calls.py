@@ -265,13 +265,13 @@ def call(fn: Any, args: tuple, kwargs: dict) -> Any:
         if type(inner) is FunctionType:
             return call_function(inner, (fn.__self__, *args), kwargs)
         return call(inner, (fn.__self__, *args), kwargs)
-    if t is BuiltinType or isinstance(fn, BuiltinType):
+    if t is BuiltinType or issubclass(type(fn), BuiltinType):
         return call_builtin(fn, args, kwargs)
     look = policy.lookaside_of(fn)
     if look is not None:
         vm.world.pin(fn)
         return call_lookaside(fn, look, args, kwargs)
-    if isinstance(fn, type):
+    if issubclass(type(fn), type):
         return construct(fn, args, kwargs)
     return call_other(fn, t, args, kwargs)
 
@@ -596,7 +596,7 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     row = ROWS.get(t)
     if row is not None and row.call is not None:
         return row.call(fn, args, kwargs)
-    if isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if issubclass(type(fn), (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return graph_call(fn, args, kwargs)
     if t is weakref.ReferenceType:
         return dereference(fn)

@@ -756,7 +756,7 @@ def captured_frame(fn: Any, args: list) -> Any:
         vm.depth += 1
         names = roles(fn, type(args[0])) if args and not fn.__name__.startswith("__") else (fn.__name__,)
         asks, hashes = not ASKED.isdisjoint(names), "__hash__" in names
-        if hashes and not isinstance(args[0], torch.Tensor | enum.Enum):
+        if hashes and not issubclass(type(args[0]), torch.Tensor | enum.Enum):
             shadows.hashed_by(args[0], args[0], "__class__")
         vm.asking += asks
         vm.hashing += hashes

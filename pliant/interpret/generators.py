@@ -250,12 +250,12 @@ def thrown(typ: Any, value: Any = None, tb: Any = None) -> tuple[BaseException, 
     """The exception that the arguments of `throw` stand for, and its traceback; what goes wrong while it is made is thrown in its place."""
     if tb is not None and not vm.isinstance(tb, types.TracebackType):
         raise TypeError("throw() third argument must be a traceback object")
-    if isinstance(typ, type) and issubclass(typ, BaseException):
+    if issubclass(type(typ), type) and issubclass(typ, BaseException):
         if isinstance(value, BaseException) and issubclass(type(value), typ):
             return value, tb
         e = made(typ, value)
         return e, e.__traceback__ or tb
-    if not isinstance(typ, BaseException):
+    if not issubclass(type(typ), BaseException):
         raise TypeError(f"exceptions must be classes or instances deriving from BaseException, not {type_name(vm.type_of(typ))}")
     if value is not None:
         raise TypeError("instance exception may not have a separate value")

@@ -230,7 +230,7 @@ DIRECTIVE = re.compile(r"%([%srd])")
 
 def percent(template: str, given: Any) -> LateText | None:
     """`template % given` made late; None if it has to be made now, or is to raise. Of directives, those without flags are known."""
-    values = list(given) if isinstance(given, tuple) else [given]  # a shape is a tuple
+    values = list(given) if issubclass(type(given), tuple) else [given]  # a shape is a tuple
     parts = DIRECTIVE.split(template)
     if not any(map(late, values)) or any("%" in words for words in parts[::2]):
         return None

@@ -604,7 +604,7 @@ def text(fn: Any) -> Callable:
         process_state.digits(*args[:1])
         for name in TEXTS[fn] if args and ROWS.get(type(args[0])) is None else ():
             lookup(type(args[0]), name)
-        if args and isinstance(args[0], BaseException) and fn is not str:
+        if args and issubclass(type(args[0]), BaseException) and fn is not str:
             guard_name(type(args[0]))  # which the text begins with
         if fn is str and len(args) + len(kw) > 1:
             process_state.codec(*args[1:], **{k: v for k, v in kw.items() if k != "object"})

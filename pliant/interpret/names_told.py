@@ -109,7 +109,7 @@ def guard_text(text: Any, *made_of: Any) -> None:
         if t in (str, int, float, bool) or v is None or id(v) in seen:
             continue
         seen.add(id(v))
-        named(v if isinstance(v, type) or t is FunctionType else t, text)
+        named(v if issubclass(type(v), type) or t is FunctionType else t, text)
         if t.__flags__ & HEAPTYPE:
             for name in ASKED:  # one that the class gets later would be asked in the place of what was
                 lookup(t, name)

@@ -429,7 +429,7 @@ def hashed_by(value: Any, what: Any = None, name: str = "") -> None:
         known.update({(id(c), name): c for c in type(what).__mro__})
     found = [value]
     for _ in range(DEEP):
-        known.update({(id(v), ""): v for v in found if isinstance(v, MUTABLE)})
+        known.update({(id(v), ""): v for v in found if issubclass(type(v), MUTABLE)})
         kinds = [(v, type(v)) for v in found]  # `isinstance` believes a `__class__`
         found = [x for v, t in kinds if issubclass(t, (list, tuple, dict)) for x in (dict.values(v) if issubclass(t, dict) else held_in(v))]
 

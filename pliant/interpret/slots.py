@@ -110,7 +110,7 @@ def compares(k: Any) -> bool:
     t = type(k)
     if t in HASHED:
         return False
-    if t is tuple or isinstance(k, tuple):
+    if t is tuple or issubclass(type(k), tuple):
         return any([compares(x) for x in k])
     if t in ROWS:
         return False

@@ -119,3 +119,50 @@ def test_what_is_taken_for_a_mapping(use, of):
     compiled = pliant.compile(f, backend="aten")
     for i in (1, 2, 3):
         assert run(compiled, i) == run(f, i)
+
+
+heard: list = []
+
+
+class Watched(Guise):
+    """Whoever asks for its class runs code of the program."""
+
+    def __getattribute__(self, name):
+        heard.append(name)
+        return object.__getattribute__(self, name)
+
+
+HELD = {
+    "list": lambda i: [1, i],
+    "dict": lambda i: {"a": i},
+    "tuple": lambda i: (1, i),
+    "int": lambda i: i,
+    "str": lambda i: f"t{i}",
+    "type": lambda i: int,
+}
+ASKED = {
+    "compared": lambda p: p == 3,
+    "told": lambda p: (f"{p}", str(p), repr(p)),
+    "item": lambda p: (p,)[0] is p,
+    "in a list": lambda p: p in [p],
+    "raised": lambda p: (_ for _ in ()).throw(p),
+    "tensor": lambda p: torch.zeros(2) + len([p]),
+    "called": lambda p: p(),
+}
+
+
+@pytest.mark.parametrize("how, of", [*itertools.product(ASKED, HELD)])
+def test_nobody_but_the_program_asks_for_a_class(how, of):
+    def f(x, p):
+        return x + 1, ASKED[how](p)
+
+    def run(fn, i):
+        heard.clear()
+        try:
+            return repr(fn(torch.ones(1), Watched(HELD[of](i)))[1]), list(heard)
+        except Exception as e:
+            return repr(e), list(heard)
+
+    compiled = pliant.compile(f, backend="aten")
+    for i in (1, 2, 3):
+        assert run(compiled, i) == run(f, i)

@@ -70,7 +70,7 @@ def in_data(world: World, source: Source) -> bool:
     if is_module is None:
         found = [i for i, s in world.sources.items() if s is first]
         objects = [world.outside[i] for i in found if i in world.outside]  # a tensor is none
-        is_module = world.module_holders[first] = not found or bool(objects) and isinstance(objects[0], torch.nn.Module)
+        is_module = world.module_holders[first] = not found or bool(objects) and issubclass(type(objects[0]), torch.nn.Module)
     return not is_module and not goes_through_modules(source)
 
 

@@ -235,15 +235,15 @@ class Writer:
 
     def note(self, value: Any) -> None:
         """What the entry depends on: `dependencies.py` looks at the files of these."""
-        if isinstance(value, type):
+        if issubclass(type(value), type):
             self.classes.append(value)
         elif type(value) is FunctionType:
             if not frames.is_made(value):
                 self.functions.append(value)
-        elif isinstance(value, functools._lru_cache_wrapper):
+        elif issubclass(type(value), functools._lru_cache_wrapper):
             if hasattr(value, "__wrapped__"):  # it has none yet while it is being made
                 self.functions.append(value.__wrapped__)
-        elif isinstance(value, ModuleType):
+        elif issubclass(type(value), ModuleType):
             self.modules.append(value)
         else:
             self.functions += [f for f in wrapped(value).values() if type(f) is FunctionType]
@@ -302,7 +302,7 @@ class Writer:
 
     def by_own_name(self, value: Any) -> tuple[str, tuple] | None:
         t = type(value)
-        if isinstance(value, ModuleType):
+        if issubclass(type(value), ModuleType):
             return ("mod", (value.__name__,)) if sys.modules.get(value.__name__) is value else None
         if t is dict:
             module = sys.modules.get(value.get("__name__"))  # type: ignore[arg-type]
@@ -311,19 +311,19 @@ class Writer:
             name = value._schema.name if t is torch._ops.OpOverload else value._qualified_op_name
             place = (name, value._overloadname if t is torch._ops.OpOverload else "")
             return ("op", place) if operator_of(*place) is value else None
-        if isinstance(value, logging.Logger):
+        if issubclass(type(value), logging.Logger):
             return ("logger", (value.name,)) if logger_of(value.name) is value else None
-        if isinstance(value, enum.Enum):
+        if issubclass(type(value), enum.Enum):
             name = vars(value).get("_name_")  # members that were made by a call are no attributes
             return ("attr", (("@", self.refer(t)), name)) if t._member_map_.get(name) is value else None
-        if isinstance(value, OF_NUMPY) and not hasattr(value, "__name__"):
+        if issubclass(type(value), OF_NUMPY) and not hasattr(value, "__name__"):
             return ("dtype", (value.str,)) if dtype_of(value.str) is value else None
         if value is STAND_IN:
             return "path", ("pliant.jit.persist.prints", "STAND_IN")
         if t in DESCRIPTORS:
             owner = value.__objclass__
             return ("attr", (("@", self.refer(owner)), value.__name__)) if class_attr(owner, value.__name__) is value else None
-        forward = vars(value).get("_forward_cls") if isinstance(value, type) else None  # of the node of an autograd.Function
+        forward = vars(value).get("_forward_cls") if issubclass(type(value), type) else None  # of the node of an autograd.Function
         if isinstance(forward, type) and class_attr(forward, "_backward_cls") is value:
             return "attr", (("@", self.refer(forward)), "_backward_cls")
         path = self.path_of(value)

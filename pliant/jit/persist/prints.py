@@ -140,17 +140,17 @@ def print_of(value: Any) -> Any:
         return named_print(value)
     if t is FunctionType and not is_made(value):
         return function_print(value)
-    if isinstance(value, type):
+    if issubclass(type(value), type):
         return class_print(value)
     if t is CodeType:
         return code_print(value)
-    if isinstance(value, enum.Enum):
+    if issubclass(type(value), enum.Enum):
         if t._member_map_.get(vars(value).get("_name_")) is not value:
             raise NotPortable(f"a {t.__qualname__} that was made by a call")
         return (t.__module__, t.__qualname__, value._name_, repr(plain(value._value_)))
     if t is re.Pattern:
         return ("re", value.pattern, value.flags)
-    if numpy is not None and isinstance(value, OF_NUMPY):
+    if numpy is not None and issubclass(type(value), OF_NUMPY):
         return ("numpy", getattr(value, "__name__", None) or str(value))
     if t in (torch.finfo, torch.iinfo):
         return (t.__name__, str(value.dtype))
@@ -162,9 +162,9 @@ def print_of(value: Any) -> Any:
         return tuple([None if f is None else print_of(f) for f in wrapped(value).values()])
     if is_made(value) or value is STAND_IN:
         return ()
-    if isinstance(value, ModuleType):
+    if issubclass(type(value), ModuleType):
         return named_print(value)
-    if isinstance(value, logging.Logger):
+    if issubclass(type(value), logging.Logger):
         return (*named_print(value), value.name)
     raise NotPortable(f"a {t.__module__}.{t.__qualname__}")
 
@@ -182,7 +182,7 @@ def wrapped(value: Any) -> dict[str, Any]:
 
 def links_of(value: Any) -> tuple:
     """Other objects that the identity of this one stands for."""
-    if isinstance(value, type):
+    if issubclass(type(value), type):
         return tuple([b for b in (*value.__mro__[1:], type(value)) if b.__module__ not in BUILT_IN])
     return ()
 

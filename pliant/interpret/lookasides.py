@@ -546,7 +546,7 @@ def l_size(args: tuple, kw: dict) -> Any:
 def hashed(cls: type) -> Callable:
     def make(args: tuple, kw: dict) -> Any:
         if len(args) == 1 and not kw:
-            if type(args[0]) in (set, frozenset, dict):  # they know the hashes of their members
+            if type(args[0]) is dict or issubclass(type(args[0]), (set, frozenset)):  # they know the hashes of their members
                 return native(cls, args, kw)
             return native(cls, ([hashable(x) for x in unpack(args[0])],), {})
         return native(cls, args, kw)

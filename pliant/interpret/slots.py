@@ -23,6 +23,7 @@ from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, orde
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.iteration import ask_length, drain
+from pliant.interpret.keys import HASHED, compares, settle
 from pliant.interpret.late_items import item_at, may_be_late
 from pliant.interpret.late_text import LateText, chosen, percent, varies
 from pliant.interpret.same_objects import METHODS, identical, method_key, note_equality, of_outside, outside_method
@@ -34,7 +35,6 @@ from pliant.symbolic import ops
 FunctionType = types.FunctionType
 # CPython's own operators on these never run Python code nor read outside state
 PLAIN_OPERANDS = {int, float, bool, str, bytes, complex, torch.SymInt, torch.SymFloat, torch.SymBool, type(None), range, slice}
-HASHED = {str, int, bool, float, bytes, type(None), type}
 QUIET_ITERATORS = {  # type: ignore[var-annotated]
     type(iter(o)) for o in ([], (), "", "\u00e9", b"", range(0), {}, {}.values(), {}.items(), set())
 } | {type(reversed([])), type(reversed({}))}  # fmt: skip
@@ -105,22 +105,14 @@ def outside_key(k: Any) -> Any:
     return hashable(k)
 
 
-def compares(k: Any) -> bool:
-    """Whether looking a key up may run methods of Python: they are interpreted, once, before CPython asks them."""
-    t = type(k)
-    if t in HASHED:
-        return False
-    if t is tuple or isinstance(k, tuple):
-        return any([compares(x) for x in k])
-    if t in ROWS:
-        return False
-    return any([type(m) is FunctionType for m in (lookup(t, "__hash__"), lookup(t, "__eq__"))])
-
-
 def holds_key(d: Any, k: Any) -> bool:
     """`k in d` of what a dict (a shadow's copy too) or set stores."""
     asked = shadows.base_of(d).__contains__
-    return captured(asked, d, k) if compares(k) else asked(d, k)
+    if not compares(k):
+        return asked(d, k)
+    held = captured(asked, d, k)
+    settle(k)
+    return held
 
 
 def truth(v: Any) -> bool:
@@ -332,6 +324,7 @@ def getitem(o: Any, k: Any) -> Any:
         raise Break("PL0007", f"an item of a {t.__module__}.{t.__qualname__}", clean=True)
     if issubclass(t, dict):
         k = hashable(k)
+        holds_key(o, k)
         lookup(t, "__missing__")  # which C asks for, where there is no such key: guarded
     return native(GETITEM, (o, k), {})
 
@@ -709,7 +702,7 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
             return later
         b = tuple(specialize(x) if type(x) in SYM_TYPES else x for x in b) if type(b) is tuple else b
     if fn is operator.iadd and issubclass(type(a), list) and type(lookup(type(b), "__radd__")) in SAYS_NO:
-        a.extend(unpack(b, hint=True))
+        list.extend(a, unpack(b, hint=True))
         return a
     for x in (a, b):
         if opaque(x):

@@ -138,12 +138,6 @@ class Given:
         return self.it
 
 
-def rest_of_set(s: set, left: list) -> Any:
-    """An iterator over `s` that has `left` yet to come; over a list of them if this set keeps its members in another order."""
-    it = advance(iter(s), len(s) - len(left))
-    return it if set(it.__reduce__()[1][0]) == set(left) else iter(left)
-
-
 GROWING: dict[Any, Any] = {
     dict: lambda d: d.update({1: 1}),
     collections.OrderedDict: lambda d: d.update({1: 1}),

@@ -31,7 +31,7 @@ def compares(k: Any) -> bool:
 
 
 def settle(k: Any) -> None:
-    """CPython asks a key that is made here for its hash, also where a guard looks it up: by then it holds numbers, not what stands for them.
+    """CPython asks a key that is made here for its hash, also where a guard looks it up: by then it holds numbers, and no symbols.
 
     What the hash or a comparison has pinned is what it is. Where that is not all that the hash is made of, the rest is pinned too.
     """

@@ -230,7 +230,8 @@ def test_what_a_container_holds_is_not_what_its_class_says(base, way):
 
 # -- made here, and given back as what C knows of it -------------------------------------------------------------------------
 OWN_WAYS = {
-    "no length": {"__len__": lambda s: 0}, "another length": {"__len__": lambda s: 5}, "walked otherwise": {"__iter__": lambda s: iter([8, 9])},
+    "no length": {"__len__": lambda s: 0},
+    "another length": {"__len__": lambda s: 5}, "walked otherwise": {"__iter__": lambda s: iter([8, 9])},
     "false": {"__bool__": lambda s: False}, "holds nothing": {"__contains__": lambda s, k: False}, "no walking": {"__iter__": None},
     "other views": {"keys": lambda s: ["q"], "values": lambda s: [1], "items": lambda s: [("q", 1)]},
     "no extending": {"extend": lambda s, *a: None, "update": lambda s, *a: None},

@@ -151,7 +151,8 @@ def of_number(self):
 
 
 HASHES = {
-    "the number": of_number, "more": lambda self: self.n * 3 + 1, "text": lambda self: hash(str(self.n)), "comparison": lambda self: self.n > 2,
+    "the number": of_number, "more": lambda self: self.n * 3 + 1, "text": lambda self: hash(str(self.n)),
+    "comparison": lambda self: self.n > 2,
     "tuple": lambda self: hash((self.n, "a")), "largest": lambda self: max(self.n, 1), "quotient": lambda self: int(self.n / 2),
     "unread": lambda self: 1,
 }  # fmt: skip

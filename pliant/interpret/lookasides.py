@@ -26,7 +26,7 @@ from pliant.interpret import (
     walks,
     weak,
 )
-from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_, type_name
+from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.binding import STANDS_FOR_C
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
 from pliant.interpret.capture import UNSET
@@ -54,6 +54,7 @@ from pliant.interpret.slots import (
     unpack,
 )
 from pliant.interpret.state import Break, vm
+from pliant.interpret.type_names import type_name
 from pliant.interpret.types import tensors
 from pliant.interpret.types.containers import is_namespace
 from pliant.interpret.types.identities import OwnId, PassingId

@@ -339,7 +339,7 @@ def is_imported(file: str, name: str) -> bool:
 
 
 # -- one gate -------------------------------------------------------------------------------------------------------
-ROOMS = "slots opcodes opcodes_build lookasides hashes calls attributes classes".split()
+ROOMS = "slots opcodes opcodes_build lookasides hashes keys calls attributes classes type_names".split()
 INTERPRETER = [f"pliant/interpret/{name}.py" for name in ROOMS]
 READERS = {
     "bool", "hash", "iter", "next", "int", "float", "complex", "range", "str", "repr", "ascii", "format", "sum", "divmod", "round", "abs",
@@ -357,12 +357,13 @@ ASKED_DIRECTLY: dict[tuple[str, str, str], str] = {
     ("opcodes_build", "build_map", "range"): "over the operands",
     ("opcodes_build", "format_value", "bool"): "of the flags of an instruction",
     ("opcodes_build", "format_value", "format"): "of an exact str, int, float or bool",
-    ("opcodes_build", "function_text", "str"): "a message of an error",
     ("opcodes_build", "match_mapping", "bool"): "of a flag of a type",
     ("opcodes_build", "match_sequence", "bool"): "of a flag of a type",
     ("slots", "get_iter", "iter"): "of exact containers that call nobody",
     ("slots", "advance", "next"): "of exact iterators that call nobody",
     ("slots", "truth", "bool"): "of plain operands and symbols",
+    ("keys", "agreed", "hash"): "as CPython will ask the key, to be compared with what its interpreted method says",
+    ("type_names", "function_text", "str"): "a message of an error",
 }
 NATIVE_CALLS = {"pliant/interpret/gate.py", "pliant/interpret/calls.py", "pliant/interpret/engine.py"}
 

@@ -140,6 +140,12 @@ def pooled(fn: Any, args: tuple, kwargs: dict) -> Any:
     return out
 
 
+def of_no_classes(fn: Any, args: tuple, kwargs: dict, x: Any) -> Any:
+    if any([s == 0 for s in x.sizes]):
+        raise RuntimeError("Can not infer total number of classes from empty tensor.")
+    return fn(*args, **kwargs)
+
+
 def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Stand-ins are compared with a range, which keeps their strides, and nobody looks whether a class is in it; eager looks, and fills a
     new row-major tensor. A number of classes that is symbolic, or only the data knows, would be pinned or asked for by the operator."""
@@ -151,9 +157,9 @@ def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
         n = ORIGINAL.item(ORIGINAL.max(x)) + 1
     if type(n) is torch.SymInt:
         if not x.trace.scope.assume(ops.gt(n.node.expr, 0), symnode.site_hook(), "Class values must be smaller than num_classes."):
-            return fn(*args, **kwargs)
+            return of_no_classes(fn, args, kwargs, x)
     elif n < 1:
-        return fn(*args, **kwargs)
+        return of_no_classes(fn, args, kwargs, x)
     classes = torch.arange(n, device=x.device)
     x = classes.gather(0, x.reshape(-1)).reshape(x.shape)
     out = fn(x, n) if type(n) is int else (x.unsqueeze(-1) == classes).to(torch.int64)

@@ -22,7 +22,7 @@ from pliant.interpret import loggers, output, runtime
 from pliant.interpret.capture import AND_NULL, NULL
 from pliant.interpret.generators import METHODS, Generator
 from pliant.interpret.opcodes import KNOWN_BY_WORTH, OPAQUE_TYPES, super_operands
-from pliant.interpret.opcodes_build import call_ex_operands, call_kw_operands, call_operands, spread_operands
+from pliant.interpret.opcodes_build import call_ex_operands, call_kw_operands, call_operands, callee, spread_operands
 from pliant.interpret.state import vm
 
 Row = tuple[tuple, int, int]
@@ -261,6 +261,11 @@ def into(fn: Callable) -> Callable[[Any, Any], Row]:
     return row
 
 
+def dict_merge(f: Any, n: int) -> Row:
+    s = f.stack
+    return ("call", runtime.dict_merge, (s[-n - 1], s[-1], callee(s, n)), {}), 1, 0
+
+
 def before_with(f: Any, a: Any) -> Row:
     return ("enter", f.stack[-1]), 1, 2
 
@@ -323,7 +328,7 @@ ACTIONS: dict[Kind, Callable[[Any, Any], Row]] = {
     K.SET_ADD: into(set.add),
     K.MAP_ADD: lambda f, n: (("call", operator.setitem, (f.stack[-n - 2], f.stack[-2], f.stack[-1]), {}), 2, 0),
     K.DICT_UPDATE: into(runtime.dict_update),
-    K.DICT_MERGE: into(runtime.dict_merge),
+    K.DICT_MERGE: dict_merge,
     K.INTRINSIC_1: lambda f, n: (("call", intrinsic(n, 1), (f.stack[-1],), {}), 1, 1),
     K.INTRINSIC_2: lambda f, n: (("call", intrinsic(n, 2), tuple(f.stack[-2:]), {}), 2, 1),
     K.MATCH_MAPPING: lambda f, a: (("call", runtime.is_mapping, (f.stack[-1],), {}), 0, 1),

@@ -28,6 +28,7 @@ from pliant.interpret.module_parts import nn_module_getattr
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, vm, writes
+from pliant.interpret.type_names import type_name
 from pliant.interpret.types.holders import known
 from pliant.interpret.types.row import ROWS
 from pliant.native import generic_attributes, made_in_python
@@ -704,11 +705,6 @@ def instance_setattr(obj: Any, t: type, name: str, value: Any) -> None:
         h.copy[name] = value
     else:
         object.__setattr__(obj, name, value)
-
-
-def type_name(t: type) -> str:
-    """A type as CPython's own messages name it: those that C has made with their modules."""
-    return t.__name__ if t.__module__ == "builtins" or made_in_python(t) else f"{t.__module__}.{t.__name__}"
 
 
 def without_dict(t: type, name: str, raw: Any) -> str:

@@ -21,7 +21,7 @@ from pliant.interpret.calls import CALLBACKS, LOOKASIDES, call, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, through_c, to_c
 from pliant.interpret.lookasides import iterable, lookaside
-from pliant.interpret.slots import get_iter, get_next, unpack
+from pliant.interpret.slots import get_iter, get_next, iterator, unpack
 from pliant.interpret.state import Break, Restart, vm
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
@@ -133,7 +133,7 @@ def l_reduce(args: tuple, kw: dict) -> Any:
         return native(REDUCE, args, kw)
     if lookup(type(args[1]), "__iter__") is UNSET and lookup(type(args[1]), "__getitem__") is UNSET:
         return native(REDUCE, args, kw)  # which says what is wrong
-    it = get_iter(args[1])
+    it = iterator(args[1], "reduce() arg 2 must support iteration")
     if len(args) == 3:
         acc = args[2]
     else:

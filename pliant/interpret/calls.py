@@ -27,7 +27,7 @@ from pliant.guards import source as S
 from pliant.guards.question import Raised
 from pliant.interpret import callers_variables, gate, globalstate, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
-from pliant.interpret.attributes import bind_class, bound_special, lookup, type_name
+from pliant.interpret.attributes import bind_class, bound_special, lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
@@ -40,6 +40,7 @@ from pliant.interpret.names_told import TEXTS, guard_text
 from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.slots_of_object import by_identity
 from pliant.interpret.state import Break, carried, taken, title, vm, writes
+from pliant.interpret.type_names import type_name
 from pliant.interpret.types.functions import is_namespace
 from pliant.interpret.types.row import ROWS
 from pliant.interpret.weak import dereference

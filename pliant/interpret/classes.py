@@ -26,7 +26,7 @@ import torch
 from pliant.bytecode import kinds as K
 from pliant.guards import source as S
 from pliant.interpret import policy, runtime, shadows
-from pliant.interpret.attributes import forget_lookups, getattr_, lookup, type_name
+from pliant.interpret.attributes import forget_lookups, getattr_, lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.calls import call, inline, native
 from pliant.interpret.capture import UNSET
@@ -42,6 +42,7 @@ from pliant.interpret.opcodes import CellType, cell_name, global_value, load_der
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.slots import delitem, getitem, setitem
 from pliant.interpret.state import Break, vm, whole_loops
+from pliant.interpret.type_names import type_name
 
 FunctionType = types.FunctionType
 PREPARE = vars(type)["__prepare__"]  # which gives an empty dict

@@ -40,6 +40,7 @@ from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE, IMMUTABLE
 from pliant.interpret.shadows import CONTAINERS
 from pliant.interpret.state import Break, Restart, taken, vm
+from pliant.interpret.type_names import type_name
 from pliant.interpret.types.dict_views import METHODS as VIEWS
 from pliant.interpret.types.row import ROWS
 
@@ -131,6 +132,10 @@ def to_c(fn: Any, a: Any, position: int | None = None) -> Any:
     elif t in ITERATORS and not holds_only(fn, a):
         for held in gc.get_referents(a):
             to_c(fn, held)
+    elif (t is functools.partial or issubclass(t, BaseException)) and not holds_only(fn, a):  # made here: its text is of what it was given
+        walk(fn, a.args)
+        if t is functools.partial:
+            walk(fn, a.keywords)
     return a
 
 
@@ -299,12 +304,22 @@ def index(v: Any) -> Any:
     if type(m) is FunctionType:
         not_yet()
         r = vm.interp(m, (v,), {})
-        if type(r) not in (int, torch.SymInt) and not isinstance(r, int):
-            raise TypeError(f"__index__ returned non-int (type {vm.type_of(r).__name__})")
-        return r if type(r) in (int, torch.SymInt) else captured(operator.index, v)  # CPython warns of subclasses
+        if type(r) in (int, torch.SymInt):
+            return r
+        if type(r) is not torch.SymBool and not isinstance(r, int):
+            raise TypeError(f"__index__ returned non-int (type {type_name(vm.type_of(r))})")
+        return operator.index(Answers(concrete(r)))  # CPython warns of subclasses
     if opaque(v):
         raise unreadable(operator.index, v)
     return captured(operator.index, v)
+
+
+class Answers:
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def __index__(self) -> Any:
+        return self.answer
 
 
 def has_index(v: Any) -> bool:
@@ -335,7 +350,7 @@ def position(k: Any) -> Any:
         return k  # an error: CPython says so
     i = concrete(index(k))
     if not -sys.maxsize - 1 <= i <= sys.maxsize:
-        raise IndexError(f"cannot fit {vm.type_of(k).__name__!r} into an index-sized integer")
+        raise IndexError(f"cannot fit {type_name(vm.type_of(k))!r} into an index-sized integer")
     return i
 
 
@@ -443,7 +458,7 @@ def readable(a: Any, depth: int = 6) -> bool:
         values = [*a.keys(), *a.values()] if isinstance(a, dict) else list(a)
         return depth > 0 and all([readable(x, depth - 1) for x in values])
     if t in ROWS:  # a generator is of another class, and so is a symbol, for code that asks; what may not be read of others, `to_c` refuses
-        return t is not Generator and t not in SYM_TYPES
+        return t is not Generator and t not in SYM_TYPES and t is not itertools.count
     if t is FunctionType and id(a) in vm.world.own_functions:
         return False  # what is made of it belongs to this capture, and emitted code has to make it again
     kinds = (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.ModuleType)

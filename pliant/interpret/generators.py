@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from pliant.bytecode import kinds as K
 from pliant.bytecode.version import CLOSE_GIVES_A_VALUE, INTRINSICS, THROW_LEAVES_BY_SEND
 from pliant.interpret import tracebacks
-from pliant.interpret.attributes import not_yet, type_name
+from pliant.interpret.attributes import not_yet
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lifetimes import CODE
 from pliant.interpret.state import Break, Frame, Restart, vm
+from pliant.interpret.type_names import type_name
 
 
 class Left(NamedTuple):

@@ -63,6 +63,8 @@ def stood_for_as_key(o: Any) -> Any:
 
 def as_hash(r: Any) -> Any:
     """What `hash()` makes of the answer of a `__hash__` of the program's."""
+    if type(r) is torch.SymBool:
+        r = concrete(r)
     if not isinstance(r, int) and type(r) is not torch.SymInt:
         raise TypeError("__hash__ method should return an integer")
     if not -(1 << 63) <= r < 1 << 63:

@@ -46,17 +46,26 @@ def selected(x: Any, k: Any) -> tuple[Any, Any]:
     found = places(items, x.dim())
     if found is None:
         return x, k
-    for i, dim in reversed(found):
-        x = graph_call(torch.select, (x, dim, items[i]), {})
-    gone = {i for i, _ in found}
-    rest = tuple([item for i, item in enumerate(items) if i not in gone])
-    return x, rest or Ellipsis
+    last = max([i for i, _ in found if items[i] is not None])
+    rest, shift = list(items), 0
+    for i, dim in found:
+        if items[i] is not None:
+            x, shift = graph_call(torch.select, (x, dim + shift, items[i]), {}), shift - 1
+            rest[i] = GONE
+        elif i < last and bool not in map(type, items):  # its stride is made of the dim behind it, which may be one that is selected
+            x, shift = graph_call(torch.unsqueeze, (x, dim + shift), {}), shift + 1
+            rest[i] = WHOLE
+    left = tuple([item for item in rest if item is not GONE])
+    return x, left if any([item is not Ellipsis and item is not WHOLE for item in left]) else Ellipsis
+
+
+GONE, WHOLE = object(), slice(None)
 
 
 def places(items: tuple, ndim: int) -> list[tuple[int, int]] | None:
-    """For each symbolic int its position in the index and the dim of the tensor that it stands for."""
+    """For each symbolic int its position in the index and the dim of the tensor that it stands for; for None, that of the dim behind it."""
     taken = [consumes(item) for item in items]
-    if None in taken:
+    if None in taken or sum([item is Ellipsis for item in items]) > 1:
         return None
     out, dim = [], 0
     for i, item in enumerate(items):
@@ -65,6 +74,8 @@ def places(items: tuple, ndim: int) -> list[tuple[int, int]] | None:
         elif type(item) is torch.SymInt:
             if not 0 <= dim < ndim:
                 return None  # too many indices: PyTorch says so
+            out.append((i, dim))
+        elif item is None:
             out.append((i, dim))
         dim += taken[i]  # type: ignore[operator]
     return out

@@ -10,6 +10,7 @@ from typing import Any
 from pliant.interpret.attributes import bound_special, lookup, not_yet
 from pliant.interpret.capture import UNSET
 from pliant.interpret.state import vm
+from pliant.interpret.type_names import type_name
 from pliant.native import made_in_python
 
 
@@ -54,7 +55,7 @@ def length_hint(o: Any, default: Any) -> Any:
     if n is NotImplemented:
         return default
     if not issubclass(vm.type_of(n), int):
-        raise TypeError(f"__length_hint__ must be an integer, not {vm.type_of(n).__name__}")
+        raise TypeError(f"__length_hint__ must be an integer, not {type_name(vm.type_of(n))}")
     if isinstance(n, int):
         n = int.__add__(n, 0)  # of a subclass, as C code reads it
         if not -sys.maxsize - 1 <= n <= sys.maxsize:

@@ -26,7 +26,7 @@ from pliant.interpret import (
     walks,
     weak,
 )
-from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_, type_name
+from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.binding import STANDS_FOR_C
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
 from pliant.interpret.capture import UNSET
@@ -54,6 +54,7 @@ from pliant.interpret.slots import (
     unpack,
 )
 from pliant.interpret.state import Break, vm
+from pliant.interpret.type_names import type_name
 from pliant.interpret.types import tensors
 from pliant.interpret.types.containers import is_namespace
 from pliant.interpret.types.identities import OwnId, PassingId
@@ -546,7 +547,7 @@ def l_size(args: tuple, kw: dict) -> Any:
 def hashed(cls: type) -> Callable:
     def make(args: tuple, kw: dict) -> Any:
         if len(args) == 1 and not kw:
-            if type(args[0]) in (set, frozenset, dict):  # they know the hashes of their members
+            if type(args[0]) is dict or issubclass(type(args[0]), (set, frozenset)):  # they know the hashes of their members
                 return native(cls, args, kw)
             return native(cls, ([hashable(x) for x in unpack(args[0])],), {})
         return native(cls, args, kw)

@@ -17,7 +17,7 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import exception_groups, shadows
-from pliant.interpret.attributes import CONTENTS, Empty, bound_special, getattr_, lookup, type_name
+from pliant.interpret.attributes import CONTENTS, Empty, bound_special, getattr_, lookup
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
@@ -27,6 +27,7 @@ from pliant.interpret.same_objects import identical
 from pliant.interpret.slots import binary, compare, contains, get_iter, get_next, truth, unary
 from pliant.interpret.state import Break, LoopBackSignal, changed, taken, vm, writes
 from pliant.interpret.tracebacks import about_to_raise, none_at_hand, suppressed
+from pliant.interpret.type_names import type_name
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
 

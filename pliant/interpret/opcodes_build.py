@@ -14,7 +14,7 @@ from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import mappings, runtime, shadows
-from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_, type_name
+from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import call, graph_call, native
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
@@ -22,8 +22,10 @@ from pliant.interpret.grown_lists import Grown
 from pliant.interpret.iteration import ask_length, drain
 from pliant.interpret.late_text import formatted, joined, of_item
 from pliant.interpret.opaque import Opaque
+from pliant.interpret.slips import slipped
 from pliant.interpret.slots import delitem, get_iter, get_next, getitem, hashable, length, setitem, unpack
 from pliant.interpret.state import Break, taken, vm
+from pliant.interpret.type_names import function_text, type_name
 from pliant.interpret.types import tensors
 from pliant.native import made_in_python
 
@@ -185,11 +187,21 @@ def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:
     if flags & 1:
         if not mappings.is_mapping(kw):
             raise TypeError(f"{function_text(fn)} argument after ** must be a mapping, not {class_name(kw)}")
-        entries = mappings.entries(kw)
+        entries = keywords_of(fn, kw)
         if type(kw) is not dict:
             f.stack[-1] = entries
         kw = dict(entries)
     return fn, args, kw
+
+
+def keywords_of(fn: Any, v: Any) -> dict:
+    """The items of what is given as `**v`. Whoever raises an AttributeError for it, CPython says this."""
+    try:
+        return mappings.entries(v)
+    except AttributeError as e:
+        if slipped(e):
+            raise
+    raise TypeError(f"{function_text(fn)} argument after ** must be a mapping, not {class_name(v)}")
 
 
 def class_name(v: Any) -> str:
@@ -230,15 +242,6 @@ def first_of(v: Any, n: int) -> tuple[list, Any]:
         except StopIteration:
             break
     return out, it
-
-
-def function_text(fn: Any) -> str:
-    """A callable as CPython's own messages name it."""
-    name = getattr(fn, "__qualname__", None)
-    if name is None:
-        return str(fn)
-    module = getattr(fn, "__module__", None)
-    return f"{module}.{name}()" if module not in (None, "builtins") else f"{name}()"
 
 
 @op(K.CALL_EX)
@@ -450,7 +453,7 @@ def merged(f: Any, n: int, unique: bool) -> None:
         if unique:
             raise TypeError(f"{function_text(callee(s, n))} argument after ** must be a mapping, not {class_name(v)}")
         raise TypeError(f"'{class_name(v)}' object is not a mapping")
-    v = mappings.entries(v)
+    v = keywords_of(callee(s, n), v) if unique else mappings.entries(v)
     if unique:
         for k in v:
             if not isinstance(k, str):

@@ -13,6 +13,7 @@ from _abc import _abc_init
 from typing import Any
 
 from pliant.graph.originals import operator
+from pliant.interpret.type_names import function_text, type_name
 
 
 def call_if(taken: bool, fn: Any, args: tuple, kwargs: dict) -> None:
@@ -78,7 +79,7 @@ MISSING = object()
 def unpack_ex(value: Any, before: int, after: int) -> tuple:
     """The `before + 1 + after` values that `a, *b, c = value` binds."""
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
-        raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
+        raise TypeError(f"cannot unpack non-iterable {type_name(type(value))} object")
     it = iter(value)
     first = [v for v in [next(it, MISSING) for _ in range(before)] if v is not MISSING]
     if len(first) < before:
@@ -130,7 +131,7 @@ def pairs_of(other: Any, refusal: str) -> Any:
     try:
         keys = other.keys()
     except AttributeError:
-        raise TypeError(refusal.format(type(other).__name__)) from None
+        raise TypeError(refusal.format(type_name(type(other)))) from None
     return ((k, other[k]) for k in keys)
 
 
@@ -141,12 +142,12 @@ def dict_update(target: dict, other: Any) -> None:
         target.update(pairs_of(other, "{!r} object is not a mapping"))
 
 
-def dict_merge(target: dict, other: Any) -> None:
-    for k, v in pairs_of(other, "argument after ** must be a mapping, not {}"):
+def dict_merge(target: dict, other: Any, callee: Any) -> None:
+    for k, v in pairs_of(other, f"{function_text(callee)} argument after ** must be a mapping, not {{}}"):
         if not isinstance(k, str):
             raise TypeError("keywords must be strings")
         if k in target:
-            raise TypeError(f"got multiple values for keyword argument {k!r}")
+            raise TypeError(f"{function_text(callee)} got multiple values for keyword argument {k!r}")
         target[k] = v
 
 
@@ -232,7 +233,7 @@ def class_pattern(cls: type, n: int, names: tuple, given: Any, subject: Any, rea
         itself = given is None and bool(cls.__flags__ & MATCHES_ITSELF)
         given = () if given is None else given
         if type(given) is not tuple:
-            raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type(given).__name__})")
+            raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type_name(type(given))})")
         allowed = 1 if itself else len(given)
         if allowed < n:
             raise TypeError(f"{cls.__name__}() accepts {allowed} positional sub-pattern{'' if allowed == 1 else 's'} ({n} given)")
@@ -241,7 +242,7 @@ def class_pattern(cls: type, n: int, names: tuple, given: Any, subject: Any, rea
         else:
             for name in given[:n]:
                 if type(name) is not str:
-                    raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
+                    raise TypeError(f"__match_args__ elements must be strings (got {type_name(type(name))})")
             names = (*given[:n], *names)
     seen = set()
     for name in names:

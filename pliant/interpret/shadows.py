@@ -518,6 +518,8 @@ def stored(d: Any) -> Any:
     t = type(d)
     if t is list or t is dict or t is collections.OrderedDict:
         return d
+    if next(c for c in t.__mro__ if "__iter__" in c.__dict__) is dict:
+        return dict.copy(d)  # which asks no key for its hash again
     return dict((collections.OrderedDict if isinstance(d, collections.OrderedDict) else dict).items(d))
 
 

@@ -16,25 +16,27 @@ from pliant.graph.symnode import concrete as specialize
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import shadows
-from pliant.interpret.attributes import bound_special, lookup, type_name
+from pliant.interpret.attributes import bound_special, lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, ordered, position, to_c
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.iteration import ask_length, drain
+from pliant.interpret.keys import HASHED, compares, settle
 from pliant.interpret.late_items import item_at, may_be_late
 from pliant.interpret.late_text import LateText, chosen, percent, varies
 from pliant.interpret.same_objects import METHODS, identical, method_key, note_equality, of_outside, outside_method
 from pliant.interpret.shadows import WRITTEN
+from pliant.interpret.slips import slipped
 from pliant.interpret.state import Break, carried, current_site, vm, writes
+from pliant.interpret.type_names import type_name
 from pliant.interpret.types.row import ROWS, TypeRow
 from pliant.symbolic import ops
 
 FunctionType = types.FunctionType
 # CPython's own operators on these never run Python code nor read outside state
 PLAIN_OPERANDS = {int, float, bool, str, bytes, complex, torch.SymInt, torch.SymFloat, torch.SymBool, type(None), range, slice}
-HASHED = {str, int, bool, float, bytes, type(None), type}
 QUIET_ITERATORS = {  # type: ignore[var-annotated]
     type(iter(o)) for o in ([], (), "", "\u00e9", b"", range(0), {}, {}.values(), {}.items(), set())
 } | {type(reversed([])), type(reversed({}))}  # fmt: skip
@@ -105,22 +107,14 @@ def outside_key(k: Any) -> Any:
     return hashable(k)
 
 
-def compares(k: Any) -> bool:
-    """Whether looking a key up may run methods of Python: they are interpreted, once, before CPython asks them."""
-    t = type(k)
-    if t in HASHED:
-        return False
-    if t is tuple or issubclass(type(k), tuple):
-        return any([compares(x) for x in k])
-    if t in ROWS:
-        return False
-    return any([type(m) is FunctionType for m in (lookup(t, "__hash__"), lookup(t, "__eq__"))])
-
-
 def holds_key(d: Any, k: Any) -> bool:
     """`k in d` of what a dict (a shadow's copy too) or set stores."""
     asked = shadows.base_of(d).__contains__
-    return captured(asked, d, k) if compares(k) else asked(d, k)
+    if not compares(k):
+        return asked(d, k)
+    held = captured(asked, d, k)
+    settle(k)
+    return held
 
 
 def truth(v: Any) -> bool:
@@ -139,7 +133,7 @@ def truth(v: Any) -> bool:
         if type(r) is torch.SymBool:
             return bool(r)
         if type(r) is not bool:
-            raise TypeError(f"__bool__ should return bool, returned {type(r).__name__}")
+            raise TypeError(f"__bool__ should return bool, returned {type_name(vm.type_of(r))}")
         return r
     if m is UNSET:
         m = lookup(t, "__len__")
@@ -332,6 +326,7 @@ def getitem(o: Any, k: Any) -> Any:
         raise Break("PL0007", f"an item of a {t.__module__}.{t.__qualname__}", clean=True)
     if issubclass(t, dict):
         k = hashable(k)
+        holds_key(o, k)
         lookup(t, "__missing__")  # which C asks for, where there is no such key: guarded
     return native(GETITEM, (o, k), {})
 
@@ -393,7 +388,9 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
     elif type(o) is list:
         k = position(k)
     if type(k) is slice:
-        v = unpack(v) if type(v) in (list, tuple) else unpack(get_iter(v), hint=True)  # C code makes a list of its iterator
+        if type(v) not in (list, tuple):
+            v = iterator(v, NOT_ASSIGNED[k.step not in (None, 1)]) if isinstance(o, list) else get_iter(v)
+        v = unpack(v, hint=type(v) not in (list, tuple))  # C code makes a list of its iterator
     put = put or functools.partial(operator.setitem, o)
     put(k, v)
 
@@ -519,7 +516,7 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
                 return r
         if fn is operator.eq or fn is operator.ne:
             return identical(a, b) is (fn is operator.eq)
-        raise TypeError(f"{SYMBOLS[fn]!r} not supported between instances of {ta.__name__!r} and {tb.__name__!r}")
+        raise TypeError(f"{SYMBOLS[fn]!r} not supported between instances of {type_name(ta)!r} and {type_name(tb)!r}")
     if fn is operator.ne and any(type(lookup(t, "__eq__")) is FunctionType for t in (ta, tb)):
         for (x, y, t, _n), m in zip(order, methods, strict=True):
             r = inverted(t, x, y) if m is object.__ne__ else c_slot(m, x, y)  # that of a list asks no `__eq__` of a class
@@ -557,7 +554,7 @@ def c_slot(m: Any, x: Any, y: Any) -> Any:
     if opaque(x):
         raise Break("PL0007", f"{m.__name__} of a {type(x).__module__}.{type(x).__qualname__}", clean=True)
     if of_sequence(m) and m.__name__ in REPEATS and lookup(type(y), "__index__") is UNSET and type(y) not in ROWS:
-        raise TypeError(f"can't multiply sequence by non-int of type {type(y).__name__!r}")
+        raise TypeError(f"can't multiply sequence by non-int of type {type_name(vm.type_of(y))!r}")
     if not hasattr(type(m), "__get__"):  # a partial, None or any object that a class has in its place: nothing is bound
         return vm.call(m, (y,), {})
     if x is None:  # for which `__get__` binds nothing
@@ -678,7 +675,7 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
                 return r
         plain = INPLACE_TO_PLAIN.get(fn, fn)
         sign = BINARY_SYMBOLS[plain.__name__] + ("=" if inplace is not None else "")
-        raise TypeError(f"unsupported operand type(s) for {sign}: {ta.__name__!r} and {tb.__name__!r}")
+        raise TypeError(f"unsupported operand type(s) for {sign}: {type_name(ta)!r} and {type_name(tb)!r}")
     return container_operator(fn, a, b)
 
 
@@ -709,7 +706,7 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
             return later
         b = tuple(specialize(x) if type(x) in SYM_TYPES else x for x in b) if type(b) is tuple else b
     if fn is operator.iadd and issubclass(type(a), list) and type(lookup(type(b), "__radd__")) in SAYS_NO:
-        a.extend(unpack(b, hint=True))
+        list.extend(a, unpack(b, hint=True))
         return a
     for x in (a, b):
         if opaque(x):
@@ -725,6 +722,19 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
         if vm.world.has_subclasses or told:
             return graph_call(fn, (a, b), {})  # the result is of the class, or what the class of a number answers
     return native(fn, (a, b), {})
+
+
+NOT_ASSIGNED = ("can only assign an iterable", "must assign iterable to extended slice")
+
+
+def iterator(v: Any, refusal: str) -> Any:
+    """`iter(v)`. For a TypeError, whoever raises it, the C code that asks says something of its own."""
+    try:
+        return get_iter(v)
+    except TypeError as e:
+        if slipped(e):
+            raise
+    raise TypeError(refusal)
 
 
 def unpack(v: Any, hint: bool = False) -> list:

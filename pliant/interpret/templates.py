@@ -15,7 +15,7 @@ from pliant.interpret import shadows
 from pliant.interpret.attributes import getattr_
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, native
 from pliant.interpret.late_text import LateText, formatted, joined, late
-from pliant.interpret.slots import get_next, getitem
+from pliant.interpret.slots import get_next, getitem, iterator
 from pliant.interpret.state import vm
 
 
@@ -81,7 +81,7 @@ CODES = {"": 0, "s": 1, "r": 2, "a": 3}
 def l_str_join(sep: str, args: tuple, kw: dict) -> Any:
     """`sep.join(texts)`, some of which may be made late."""
     if len(args) == 1 and not kw and type(args[0]) is not str and hasattr(type(args[0]), "__iter__"):
-        texts = args[0] if type(args[0]) in (list, tuple) else call(list, args, {})
+        texts = args[0] if type(args[0]) in (list, tuple) else call(list, (iterator(args[0], "can only join an iterable"),), {})
         shadows.read_all(vm.world, texts)
         kinds = set(map(type, texts))
         if LateText in kinds and kinds <= {str, LateText}:

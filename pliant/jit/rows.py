@@ -39,12 +39,13 @@ from pliant.interpret.late_items import ListItem
 from pliant.interpret.late_text import CONVERSIONS, LateText
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
+from pliant.interpret.shadows import size
 from pliant.interpret.types import dict_views
 from pliant.interpret.types.functions import BUILTIN, bound_descriptor, is_namespace
 from pliant.interpret.types.identities import OwnId, PassingId
 from pliant.interpret.types.random_generators import GeneratorMethod, TracedGenerator
 from pliant.interpret.types.subclasses import made_by_c
-from pliant.jit import immutable_rows, support
+from pliant.jit import immutable_rows, iterators, support
 from pliant.jit.exception_rows import EXCEPTION, HEAPTYPE
 from pliant.jit.immutable_rows import immutable_row
 from pliant.jit.reconstruct import CONSTANT, INSTANCE, Builder, CannotReconstruct, Early, Name, Row, class_of
@@ -102,7 +103,7 @@ def call_row(name: str, parts: Callable[[Any], tuple]) -> Row:
 
 def dict_filler(set_many: Callable) -> Callable[[Builder, Any, str], None]:
     def fill(b: Builder, v: Any, name: str) -> None:
-        if len(v):
+        if size(v):
             kind = collections.OrderedDict if isinstance(v, collections.OrderedDict) else dict  # the former has an order of its own
             b.emit(f"{b.constant(set_many)}({name}, ({''.join(f'({b.key(k)}, {b.ref(x)}), ' for k, x in kind.items(v))}))")
 
@@ -110,18 +111,18 @@ def dict_filler(set_many: Callable) -> Callable[[Builder, Any, str], None]:
 
 
 def fill_list(b: Builder, v: Any, name: str) -> None:
-    if len(v):
+    if size(v):
         b.emit(f"{b.constant(list.extend, 'extend')}({name}, [{b.refs(list.__iter__(v))}])")
 
 
 def fill_set(b: Builder, v: Any, name: str) -> None:
     items, table = f"[{', '.join(map(b.key, set.__iter__(v)))}]", in_order(b, v)
-    if len(v) or table != "None":
+    if size(v) or table != "None":
         b.emit(f"{b.constant(set_order.become, 'become')}({name}, {items}, {table})")
 
 
 def fill_deque(b: Builder, v: Any, name: str) -> None:
-    if len(v):
+    if size(v):
         b.emit(f"{b.constant(collections.deque.extend, 'deque_extend')}({name}, [{b.refs(collections.deque.__iter__(v))}])")
 
 
@@ -337,6 +338,8 @@ def reduced(b: Builder, it: Any) -> str:
             raise CannotReconstruct(f"a {type(it).__name__} over what has changed") from None
         return f"{b.constant(support.stale)}({b.constant(iter)}, {b.constant(kind)})"
     state = rest[0] if rest else None
+    if fn is iter and len(args) == 1:
+        fn = iterators.walker(args[0])
     if fn is reversed and type(args[0]) not in REVERSED:
         raise CannotReconstruct("a reversed over what is asked for its length by it", reversed)
     given = [f"{b.constant(support.Given)}({b.ref(a)})" if fn in ASKING and goes_on(a) else b.ref(a) for a in args]
@@ -361,7 +364,7 @@ def dict_iterator(b: Builder, it: Any) -> str:
     owner = next((o for o in support.referents(it) if isinstance(o, dict)), None)
     if owner is None:
         return reduced(b, it)
-    view = DICT_VIEWS[type(it)]
+    view = iterators.OF_DICTS[type(it)]
     try:
         it.__reduce__()
     except RuntimeError:  # it goes on if the dict is as large again by the time that it is asked
@@ -370,7 +373,7 @@ def dict_iterator(b: Builder, it: Any) -> str:
             return f"{b.constant(support.stale)}({b.constant(view, view.__name__)})"
         return f"{b.constant(support.as_it_began)}({b.constant(view, view.__name__)}, {b.ref(owner)}, *{found})"
     left = it.__length_hint__()
-    return f"{b.constant(support.advance)}({b.constant(view, view.__name__)}({b.ref(owner)}), {len(owner) - left})"
+    return f"{b.constant(support.advance)}({b.constant(view, view.__name__)}({b.ref(owner)}), {size(owner) - left})"
 
 
 def frozen_literal(b: Builder, v: frozenset) -> str:
@@ -385,9 +388,9 @@ def set_iterator(b: Builder, it: Any) -> str:
         left = taken_apart(b, it)[1][0]
     except RuntimeError:
         owner = None
-    if owner is None or len(left) > len(owner):
+    if owner is None or len(left) > size(owner):
         return reduced(b, it)
-    return f"{b.constant(support.rest_of_set)}({b.ref(owner)}, {b.ref(left)})"
+    return f"{b.constant(iterators.rest_of_set)}({b.ref(owner)}, {b.ref(left)})"
 
 
 def ordered_iterator(b: Builder, it: Any) -> str:
@@ -398,8 +401,8 @@ def ordered_iterator(b: Builder, it: Any) -> str:
     except RuntimeError:
         owner = None
     if owner is not None and left:
-        for view in DICT_VIEWS.values():
-            n = len(owner) - len(left)
+        for view in iterators.OF_DICTS.values():
+            n = size(owner) - len(left)
             if n >= 0 and all(map(same_item, list(view(owner))[n:], left)):
                 return f"{b.constant(support.advance)}({b.constant(view, view.__name__)}({b.ref(owner)}), {n})"
     return reduced(b, it)
@@ -408,41 +411,6 @@ def ordered_iterator(b: Builder, it: Any) -> str:
 def same_item(x: Any, y: Any) -> bool:
     """The same object, or two pairs of the same."""
     return x is y or (type(x) is type(y) is tuple and len(x) == len(y) == 2 and x[0] is y[0] and x[1] is y[1])
-
-
-def reversed_keys(d: dict) -> Any:
-    return reversed(d)
-
-
-def reversed_values(d: dict) -> Any:
-    return reversed(d.values())
-
-
-def reversed_items(d: dict) -> Any:
-    return reversed(d.items())
-
-
-def iter_keys(d: dict) -> Any:
-    return iter(d)
-
-
-def iter_values(d: dict) -> Any:
-    return iter(d.values())
-
-
-def iter_items(d: dict) -> Any:
-    return iter(d.items())
-
-
-_d: dict = {}
-DICT_VIEWS: dict[type, Callable] = {
-    type(iter(_d)): iter_keys,
-    type(iter(_d.values())): iter_values,
-    type(iter(_d.items())): iter_items,
-    type(reversed(_d)): reversed_keys,
-    type(reversed(_d.values())): reversed_values,
-    type(reversed(_d.items())): reversed_items,
-}
 
 
 def itertools_classes() -> list[type]:
@@ -510,7 +478,7 @@ ROWS: dict[type, Row] = {
     ),
     classmethod: Row(call_row("classmethod", lambda v: (v.__func__,)).literal, after=partial_after),
     **dict.fromkeys(ITERATORS, Row(reduced)),
-    **dict.fromkeys(DICT_VIEWS, Row(dict_iterator)),
+    **dict.fromkeys(iterators.OF_DICTS, Row(dict_iterator)),
     type(iter(set())): Row(set_iterator),
     type(iter(collections.OrderedDict())): Row(ordered_iterator),
     **dict.fromkeys(
@@ -577,7 +545,13 @@ ROWS[tape.NodeOf] = Row(node)
 
 
 def view_literal(method: str) -> Row:
-    return Row(lambda b, v: f"{b.ref(support.viewed(v))}.{method}()")
+    def literal(b: Builder, v: Any) -> str:
+        d = support.viewed(v)
+        if type(d) in (dict, collections.OrderedDict):
+            return f"{b.ref(d)}.{method}()"
+        return f"{b.constant(getattr(iterators.dict_of(d), method), method)}({b.ref(d)})"  # whatever its class makes of that method
+
+    return Row(literal)
 
 
 for _view, _method in dict_views.METHODS.items():

@@ -18,6 +18,7 @@ from pliant.bytecode.assemble import encode_exception_table, ins
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.graph.originals import ORIGINAL, gc, torch
 from pliant.interpret.runtime import FUTURE
+from pliant.interpret.type_names import type_name
 from pliant.jit.unwinding import forgetting
 from pliant.jit.weak_ids import WeakIdDict
 
@@ -136,12 +137,6 @@ class Given:
 
     def __iter__(self) -> Any:
         return self.it
-
-
-def rest_of_set(s: set, left: list) -> Any:
-    """An iterator over `s` that has `left` yet to come; over a list of them if this set keeps its members in another order."""
-    it = advance(iter(s), len(s) - len(left))
-    return it if set(it.__reduce__()[1][0]) == set(left) else iter(left)
 
 
 GROWING: dict[Any, Any] = {
@@ -292,7 +287,7 @@ def enter(manager: Any) -> tuple[Any, Any]:
     found = [next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), ABSENT) for name in ("__enter__", "__exit__")]
     for fn, missed in zip(found, ("", " (missed __exit__ method)"), strict=True):
         if fn is ABSENT:
-            raise TypeError(f"{cls.__name__!r} object does not support the context manager protocol{missed}")
+            raise TypeError(f"{type_name(cls)!r} object does not support the context manager protocol{missed}")
     enter_fn, exit_fn = found
     return bind(exit_fn, manager, cls), bind(enter_fn, manager, cls)()
 

@@ -226,3 +226,72 @@ def test_what_a_container_holds_is_not_what_its_class_says(base, way):
         told.clear()
         got = run(compiled, torch.ones(1), b)
         assert got == want and told == heard and list(held(b)) == list(held(a)) and vars(b) == vars(a)
+
+
+# -- made here, and given back as what C knows of it -------------------------------------------------------------------------
+OWN_WAYS = {
+    "no length": {"__len__": lambda s: 0},
+    "another length": {"__len__": lambda s: 5}, "walked otherwise": {"__iter__": lambda s: iter([8, 9])},
+    "false": {"__bool__": lambda s: False}, "holds nothing": {"__contains__": lambda s, k: False}, "no walking": {"__iter__": None},
+    "other views": {"keys": lambda s: ["q"], "values": lambda s: [1], "items": lambda s: [("q", 1)]},
+    "no extending": {"extend": lambda s, *a: None, "update": lambda s, *a: None},
+}  # fmt: skip
+FILLED: dict = {
+    list: lambda n: [n, 1, 2], set: lambda n: {n, 11, 12}, frozenset: lambda n: {n, 11}, tuple: lambda n: (n, 1, 2),
+    dict: lambda n: {"a": n, "b": 2}, collections.OrderedDict: lambda n: {"a": n, "b": 2}, collections.deque: lambda n: [n, 1, 2],
+}  # fmt: skip
+
+
+def is_made(x, base, cls, items):
+    return x + 1, cls(items)
+
+
+def is_walked(x, base, cls, items):
+    v = cls(items)
+    it = base.__iter__(v)
+    return x + 1, next(it), it, v
+
+
+def is_viewed(x, base, cls, items):
+    v = cls(items)
+    if not issubclass(base, dict):
+        return x
+    pairs = iter(base.items(v))
+    return x + 1, next(pairs), pairs, base.keys(v), base.values(v)
+
+
+def is_added_to(x, base, cls, items):
+    v = cls(items)
+    if issubclass(base, (dict, set, frozenset)):
+        v |= base(items)
+    else:
+        v += base(items)
+    return x + 1, v
+
+
+def is_copied(x, base, cls, items):
+    v = cls(items)
+    return x + 1, set(v) if issubclass(base, (set, frozenset)) else None
+
+
+def in_c(v):
+    """What C knows that a value of these programs is and holds."""
+    base = next((b for b in (*FILLED, type({}.keys()), type({}.values())) if isinstance(v, b)), None)
+    if isinstance(v, collections.OrderedDict):
+        return type(v).__name__, list(collections.OrderedDict.items(v))
+    if base is dict:
+        return type(v).__name__, list(dict.items(v))
+    if base is not None or hasattr(type(v), "__next__"):
+        return type(v).__name__, [in_c(i) for i in (base or type(v)).__iter__(v)]
+    return v.tolist() if isinstance(v, torch.Tensor) else v
+
+
+@pytest.mark.parametrize("base", FILLED, ids=lambda t: t.__name__)
+@pytest.mark.parametrize("way", OWN_WAYS)
+def test_what_is_made_holds_what_was_put_into_it(base, way):
+    cls = type("Own", (base,), OWN_WAYS[way])
+    for f in (is_made, is_walked, is_viewed, is_added_to, is_copied):
+        compiled = pliant.compile(f, backend="aten")
+        for n in (3, 4, 5, 3):
+            want, got = (run(g, torch.ones(1), base, cls, FILLED[base](n)) for g in (f, compiled))
+            assert in_c(want) == in_c(got), f

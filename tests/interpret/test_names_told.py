@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import datetime
+import functools
+import operator
 import typing
+import warnings
 
 import numpy as np
 import pytest
@@ -189,3 +194,76 @@ def test_addresses_in_bytes():
     run, objects = compiled(program), [Plain(1), Plain(2), Plain(3)]
     for o in objects:
         assert repr(run(torch.ones(2), o)) == repr(program(torch.ones(2), o))
+
+
+# -- types that C has made, in words of errors -------------------------------------------------------------------------------
+class Gives:
+    def __init__(self, v):
+        self.v = v
+
+    def __index__(self):
+        return self.v
+
+    __len__ = __bool__ = __length_hint__ = __index__
+
+    def __iter__(self):
+        return self.v
+
+
+class Unreadable:
+    def keys(self):
+        return ["q"]
+
+    def __getitem__(self, k):
+        raise AttributeError(k)
+
+
+def takes(**k):
+    return k
+
+
+def sliced(v, step):
+    items = [1, 2, 3]
+    items[::step] = Gives(v)
+    return items
+
+
+WORDS = {
+    "index": lambda v: [1, 2][Gives(v)], "bound": lambda v: [1, 2][: Gives(v)],
+    "range": lambda v: range(Gives(v)), "not": lambda v: not Gives(v),
+    "hint": lambda v: operator.length_hint(Gives(v), 3), "keywords": lambda v: takes(**v), "items": lambda v: {**v},
+    "unreadable keyword": lambda v: takes(**Unreadable()),
+    "reduced": lambda v: functools.reduce(max, Gives(v)), "joined": lambda v: "-".join(Gives(v)),
+    "assigned": lambda v: sliced(v, 1), "assigned apart": lambda v: sliced(v, 2), "entered": lambda v: v.__enter__ and 1,
+}  # fmt: skip
+OF_C = {
+    "int64": lambda n: np.int64(n), "float64": lambda n: np.float64(n), "deque": lambda n: collections.deque([n]),
+    "dtype": lambda n: torch.float32,
+    "size": lambda n: torch.Size([n]), "date": lambda n: datetime.date(2020, 1, n), "partial": lambda n: functools.partial(max, n),
+    "comparison": lambda n: n > 2, "int": lambda n: n, "alias": lambda n: list[int],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_words_of_errors_about_types_of_c(name):
+    ask = WORDS[name]
+    for make in OF_C.values():
+
+        def program(x, n, make=make):
+            try:
+                return x + 1, ask(make(n))
+            except Exception as e:
+                return x * 2, type(e), str(e)
+
+        def given(x, v):
+            try:
+                return x + 1, ask(v)
+            except Exception as e:
+                return x * 2, type(e), str(e)
+
+        run, also = compiled(program, backend="aten"), compiled(given, backend="aten")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for n in (3, 3, 2, 4, 1):
+                assert repr(run(torch.ones(1), n)) == repr(program(torch.ones(1), n)), make(n)
+                assert repr(also(torch.ones(1), make(n))) == repr(given(torch.ones(1), make(n))), make(n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 from typing import Any
 
 import pytest
@@ -131,3 +132,109 @@ def test_containers_of_a_class(cls, fn):
         a, b = i + 1, i + 5
         v = cls({"a": a, "b": b}) if issubclass(cls, dict) else cls(a, b) if issubclass(cls, NT) else cls([a, b])
         assert outcome(run, v, torch.ones(2 + i)) == outcome(fn, v, torch.ones(2 + i))
+
+
+# -- keys whose hash is made of a number that changes ------------------------------------------------------------------------
+class Own:
+    def __init__(self, n):
+        self.n = n
+
+    def __eq__(self, other):
+        return isinstance(other, Own) and self.n == other.n
+
+    def __repr__(self):
+        return f"Own({self.n})"
+
+
+def of_number(self):
+    return self.n
+
+
+HASHES = {
+    "the number": of_number, "more": lambda self: self.n * 3 + 1, "text": lambda self: hash(str(self.n)),
+    "comparison": lambda self: self.n > 2,
+    "tuple": lambda self: hash((self.n, "a")), "largest": lambda self: max(self.n, 1), "quotient": lambda self: int(self.n / 2),
+    "unread": lambda self: 1,
+}  # fmt: skip
+
+
+class Slotted:
+    __slots__ = ("pair",)
+
+    def __init__(self, n):
+        self.pair = n, n + 1
+
+    def __eq__(self, other):
+        return isinstance(other, Slotted) and self.pair == other.pair
+
+    def __hash__(self):
+        return self.pair[1]
+
+    def __repr__(self):
+        return f"Slotted{self.pair}"
+
+
+class EqualToAll(Own):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = of_number
+
+
+class Level(enum.Enum):
+    LOW, MIDDLE, HIGH = 1, 2, 4
+
+
+KEYED: dict = {name: type("Hashed", (Own,), {"__hash__": h}) for name, h in HASHES.items()} | {"slots": Slotted, "equal": EqualToAll}
+KNOWN: dict = {}
+ALSO: set = set()
+NUMBERED = {1: "one", 2: "two"}
+
+
+def remembered(x, n, cls):
+    k = cls(n)
+    if k not in KNOWN:
+        KNOWN[k] = x * n
+    return KNOWN[k], len(KNOWN), k in ALSO
+
+
+def by_default(x, n, cls):
+    d = collections.defaultdict(list)
+    d[cls(n)].append(n)
+    d[cls(2)].append(x)
+    return list(d.values()), collections.Counter([cls(n), cls(2)]).most_common(1)[0][1]
+
+
+def pairs_as_keys(x, n, cls):
+    d = {(cls(n), 1): x}
+    return d.get((cls(2), 1)), (cls(n), 1) in d, len({cls(i) for i in range(n)})
+
+
+def beside_numbers(x, n, cls):
+    return NUMBERED.get(cls(n)), cls(n) in NUMBERED, x + 1
+
+
+def member(x, n, cls):
+    return Level(cls(n)), x + 1
+
+
+def hashes(x, n, cls):
+    return x + hash(cls(n)) % 7 if cls is not KEYED["text"] else x
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_keys_that_are_hashed_by_a_number_that_changes(name):
+    cls = KEYED[name]
+    for f in (remembered, by_default, pairs_as_keys, beside_numbers, member, hashes):
+        said: list = [[], []]
+        for g, told in zip((f, compiled(f, backend="aten")), said):
+            KNOWN.clear(), ALSO.clear()
+            KNOWN[cls(2)] = torch.zeros(1)
+            ALSO.add(cls(3))
+            for n in (2, 3, 1, 4, 2, 5, 3):
+                try:
+                    told.append(str(g(torch.ones(1), n, cls)))
+                except Exception as e:
+                    told.append((type(e), str(e)))
+            told.append(str(KNOWN))
+        assert said[0] == said[1], f

@@ -424,3 +424,28 @@ def test_gradients_inside_are_laid_out_like_their_leaf():
         F.leaky_relu(torch.tanh((x * 2).t().contiguous().t())).mul(1.0).sum().backward()
 
     check(step, *[(torch.arange(float(n * 3)).reshape(n, 3).requires_grad_(),) for n in (3, 2, 4)])
+
+
+AT = ["None, n - 1", "None, -n", "..., None, n - 1", "None, None, n - 1, 1:", "n - 1, None", "None, n - 1, None",
+      "0, None, n - 1", "1:, None, n - 1",
+      "None, torch.tensor(n - 1)", "None, n - 1, torch.tensor([0])", "True, None, n - 1", "..., ..., n - 1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("at", AT)
+def test_new_dims_in_front_of_a_number_that_changes(at):
+    """Their stride is made of the dim that the number selects."""
+    names: dict[str, Any] = {"torch": torch}
+    exec(f"def program(x, n):\n    y = x[{at}]\n    z = x.clone()\n    z[{at}] = n\n    return y, y.stride(), z", names)
+    check(names["program"], *[(torch.arange(2.0 * n * n).reshape(n, n, 2), n) for n in (3, 2, 4, 3)])
+
+
+def test_as_many_strides_as_sizes():
+    def program(x, n):
+        for made in (lambda: x.as_strided((), (n, 1)), lambda: torch.empty_strided((n,), (1, 1)), lambda: F.one_hot(x[:0].long(), n - 2)):
+            try:
+                made()
+            except RuntimeError as e:
+                x = x + len(str(e))
+        return x
+
+    check(program, *[(torch.ones(n, 2), n) for n in (3, 2, 4)])

@@ -5,6 +5,9 @@ PYTEST_DONT_REWRITE: the programs keep their own asserts.
 
 from __future__ import annotations
 
+import array
+import functools
+import itertools
 import logging
 
 import pytest
@@ -345,3 +348,34 @@ def test_joining_what_is_no_text_raises():
         compiled = pliant.compile(fn)
         for rows in (3, 5):
             assert compiled(torch.ones(rows)) == fn(torch.ones(rows))
+
+
+TOLD_WITHIN = {
+    "exception": lambda v: str(ValueError(v)), "its repr": lambda v: repr(KeyError(v)), "in a text": lambda v: f"{ValueError(v, 1)}",
+    "in a template": lambda v: "%r" % (KeyError(v),), "list": lambda v: str([v]), "partial": lambda v: repr(functools.partial(len, v)),
+    "by its class": lambda v: list.__repr__([v]), "dict": lambda v: f"{ {1: v} }", "alone": str, "missing key": lambda v: missing(v),
+}  # fmt: skip
+
+
+def missing(v):
+    try:
+        return {}[v]
+    except KeyError as e:
+        return str(e), repr(e)
+
+
+@pytest.mark.parametrize("name", TOLD_WITHIN)
+@pytest.mark.parametrize("make", [itertools.count, lambda n: array.array("i", [n])], ids=["count", "array"])
+def test_texts_of_what_holds_a_state_of_c(name, make):
+    held: list = []
+
+    def program(x):
+        try:
+            return x + 1, TOLD_WITHIN[name](held[0])
+        except TypeError as e:  # an array is no key
+            return x, str(e)
+
+    run = pliant.compile(program, backend="aten")
+    for n in (3, 3, 2, 5):
+        held[:] = [make(n)]
+        assert repr(run(torch.ones(1))) == repr(program(torch.ones(1)))

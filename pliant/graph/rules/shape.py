@@ -39,6 +39,8 @@ def new(trace: Any, sizes: tuple, dtype: torch.dtype, device: Any) -> TracedTens
 
 def strided(trace: Any, sizes: tuple, strides: tuple, dtype: torch.dtype, device: Any) -> TracedTensor:
     """A tensor with memory of its own and these strides."""
+    if len(sizes) != len(strides):
+        raise RuntimeError(f"dimensionality of sizes ({len(sizes)}) must match dimensionality of strides ({len(strides)})")
     dense = all(same(a, b) for a, b in zip(strides, row_major(trace, sizes)))
     return make(trace, sizes, strides, dtype, 0, None, device, dense)
 

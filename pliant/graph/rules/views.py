@@ -224,6 +224,8 @@ def unfinished(trace: Any, seen: Any, chunk: Any) -> bool:
 
 @rule("as_strided")
 def as_strided(trace: Any, x: TracedTensor, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    if len(size) != len(stride):
+        raise RuntimeError("mismatch in length of strides and shape")
     return view_of(x, tuple(size), tuple(stride), x.offset if storage_offset is None else storage_offset)
 
 

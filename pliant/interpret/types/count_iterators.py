@@ -8,6 +8,7 @@ import itertools
 from typing import Any
 
 from pliant.guards.views import count_next, count_step
+from pliant.interpret.gate import UNLIKE
 from pliant.interpret.state import Break, vm, writes
 from pliant.interpret.types.row import row
 
@@ -34,6 +35,9 @@ def to_c(fn: Any, o: Any) -> Any:
     if id(o) in vm.world.outside:
         raise Break("PL0007", "an iterator made outside (count) is given to C code", clean=True)
     return o
+
+
+UNLIKE.add(itertools.count)  # what it says in a text, within a container too, is what comes next
 
 
 row(

@@ -26,7 +26,7 @@ from pliant.interpret import (
     tensor_subclasses,
     walks,
 )
-from pliant.interpret.attributes import lookup, not_yet, type_name
+from pliant.interpret.attributes import lookup, not_yet
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, inline, interp, tensor_method
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import KEYED, captured_call
@@ -34,6 +34,7 @@ from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS, SYMBOLS, as_length
 from pliant.interpret.state import Break, vm
 from pliant.interpret.told_of_methods import refuse_replaced
+from pliant.interpret.type_names import type_name
 from pliant.interpret.types.row import row
 from pliant.interpret.world import TENSOR_TYPES, World
 from pliant.interpret.wrappers import is_stand, is_wrapped

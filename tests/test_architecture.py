@@ -475,4 +475,5 @@ def test_functions_of_libraries_are_read_as_they_were(file):
                 of = ".".join([plain.get(first, first), *rest])
                 if (first in plain or of == "torch.Tensor") and of in libraries:
                     found = getattr(libraries[of], n.attr, None)
-                    assert isinstance(found, type) or not callable(found), f"line {n.lineno}: {of}.{n.attr}"
+                    kept = isinstance(found, type) or not callable(found) and of != "math"  # whose numbers may go, too
+                    assert kept, f"line {n.lineno}: {of}.{n.attr}"

@@ -8,13 +8,12 @@ sure of they leave to PyTorch. `tests/graph/test_spelled.py` holds the operators
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.dispatch import record
-from pliant.graph.originals import ORIGINAL, as_it_was, get_default_dtype, is_grad_enabled, spelled_otherwise, torch
+from pliant.graph.originals import ORIGINAL, as_it_was, get_default_dtype, is_grad_enabled, math, spelled_otherwise, torch
 from pliant.graph.rules import RULES
 from pliant.graph.rules.shape import count, holds, key, same, sym
 from pliant.graph.rules.views import unchanged

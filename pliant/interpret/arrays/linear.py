@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.originals import numpy as np
 from pliant.interpret.arrays.dtypes import FLOAT64, Unsure
 from pliant.interpret.arrays.operands import asarray, fresh, to

@@ -47,6 +47,7 @@ from pliant.lower import liveness, pipeline, views
 from pliant.lower.program import REUSE, ExternalCall, Program
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr, postorder
+from pliant.symbolic.printers import text_of
 
 GUARD_PAYS = 4
 """From this many operations on, skipping autograd's keys for the whole graph costs less than passing through them each time."""
@@ -383,7 +384,7 @@ class Writer:
             items = [self.text(v, reads) for v in value]
             return tuple_text(items)
         if value is None or type(value) in (bool, int, str):
-            return repr(value)
+            return text_of(value)
         if type(value) is float:
             return repr(value) if math.isfinite(value) else f"float('{value}')"
         e = liveness.number(value)

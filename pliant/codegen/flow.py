@@ -31,6 +31,7 @@ from pliant.lower.liveness import op_inputs, operators
 from pliant.lower.restriding import as_views
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr
+from pliant.symbolic.printers import text_of
 
 ITEM = torch.ops.aten._local_scalar_dense.default
 Build = Callable[..., Any]  # `codegen.aten.build`
@@ -166,7 +167,7 @@ class FlowWriter:
         if type(v) is float and not math.isfinite(v):
             return f"float('{v}')"
         if type(v) in (int, float, bool, str) or v is None:
-            return repr(v)
+            return text_of(v)
         if type(v) is tuple:
             return f"({''.join([f'{self.value(x)}, ' for x in v])})"
         raise InternalError(f"{self.name}: a {type(v).__name__} leaves a block")

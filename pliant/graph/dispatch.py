@@ -26,6 +26,7 @@ from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit, leaves, make, tensors_of
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
+from pliant.symbolic.static import static_range
 
 NO_TENSOR = frozenset({int, float, bool, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device})
 
@@ -135,6 +136,7 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         outs, spec = tree_flatten(out)
     if trace.stale and any([t.storage_id in trace.stale for t in tensors_of([args, kwargs])]):
         raise Untraceable(func, "it reads what a loop or a branch on data gave back, which may be what was written to since")
+    check_sizes(trace, func, args, kwargs, outs)
     info = op_info(func)
     calls = trace.torch_ops
     of_call = bool(calls) and calls[-1].out is PENDING
@@ -150,6 +152,29 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         op.before, trace.before = trace.before if info.inplace_view else None, None
     trace.ops.append(op)
     return op
+
+
+def check_sizes(trace: Any, func: Any, args: tuple, kwargs: dict, outs: list) -> None:
+    """No size of a result is less than 0, or eager raises, whoever reads the result: that is an assertion where it is not known. In a call
+    for which it is not so, PyTorch says what is wrong with these numbers."""
+    scope, known = trace.scope, trace.sizes
+    for o in outs:
+        if type(o) is not TracedTensor:
+            continue
+        for n in o.sizes:
+            if type(n) is int or n.node.expr in known:
+                continue
+            e = n.node.expr
+            if static_range(e)[0] < 0:
+                if scope.is_closed():
+                    continue
+                if not scope.assume(ops.ge(e, 0), symnode.site_hook(), NEGATIVE):
+                    through_meta(trace, func, args, kwargs, pinned=True)
+                    raise RuntimeError(NEGATIVE)
+            known.add(e)
+
+
+NEGATIVE = "Trying to create tensor with negative dimension"
 
 
 def with_dtype(func: Any, info: Any, args: tuple, kwargs: dict, outs: list) -> dict:

@@ -512,3 +512,15 @@ def test_symbolic_numbers_beside_others_in_c_code(use, beside):
                 except (TypeError, ValueError, ArithmeticError) as e:
                     answers.append(type(e))
             assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.uint8, np.bool_], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("use", [
+    lambda x, n, b: (b, 1) < (n, 2), lambda x, n, b: [b] >= [n % 3], lambda x, n, b: (x.shape[0] / 2,) > (b,), lambda x, n, b: sum([b, n]),
+    lambda x, n, b: (n, b) <= (n, n > 2), lambda x, n, b: sum([b, n > 2]), lambda x, n, b: sum([n * 0.5, b]),
+])  # fmt: skip
+def test_what_numpys_numbers_say_within_sequences(kind, use):
+    made, b = compiled(use), kind(2)
+    for n in (3, 4, 7, 3, 0, 1):
+        want, got = use(torch.ones(n, 2), n, b), made(torch.ones(n, 2), n, b)
+        assert (type(got), got) == (type(want), want)

@@ -72,7 +72,7 @@ def rounded(self: Any, ndigits: Any = None) -> Any:
 
 
 def floor_division(turned: bool) -> Callable[..., Any]:
-    """`//` of floats, which is not the floor of the quotient (`1.0 // 0.1` is 9.0)."""
+    """`//`, which of floats is not the floor of the quotient (`1.0 // 0.1` is 9.0, and `0.0 // -2` is -0.0)."""
 
     def method(self: Any, other: Any) -> Any:
         if type(other) in NUMBERS:
@@ -114,6 +114,8 @@ EXTRA: dict[type, dict[str, Callable[..., Any]]] = {
         "__hash__": pinned(hash),
         "__format__": pinned(format),
         "__repr__": shown,
+        "__floordiv__": floor_division(False),
+        "__rfloordiv__": floor_division(True),
         "__divmod__": int_divmod,
         "__rdivmod__": int_rdivmod,
         "__round__": rounded,
@@ -148,7 +150,8 @@ EXTRA: dict[type, dict[str, Callable[..., Any]]] = {
 
 COMPARISONS = "eq ne lt le gt ge".split()
 ARITHMETIC = (
-    "add radd sub rsub mul rmul floordiv rfloordiv mod rmod truediv rtruediv pow rpow and rand or ror xor rxor lshift rlshift rshift rrshift"
+    "add radd sub rsub mul rmul floordiv rfloordiv mod rmod truediv rtruediv pow rpow and rand or ror xor rxor"
+    " lshift rlshift rshift rrshift"
 ).split()
 BEHIND_SCALARS = -1000.0
 """NumPy's scalars, of a million less, leave an operator to a number of this priority; arrays, of zero, do not."""

@@ -39,8 +39,9 @@ def static(t: Any, index: Any = None) -> None:
     """`mark_static(t, index)` inside of what is compiled: nothing is noted on the tensor then, and its sizes are taken as they are."""
     if type(t) is not TracedTensor:
         raise Break("PL0004", "mark_static of what is no tensor", clean=True)
-    for size in t.sizes if index is None else [t.size(i) for i in (index if isinstance(index, (list, tuple)) else (index,))]:
-        operator.index(size)
+    dims = range(len(t.sizes)) if index is None else index if isinstance(index, (list, tuple)) else (index,)
+    for d in dims:
+        operator.index(t.size(d))
 
 
 DECORATORS = "torch._dynamo.decorators"

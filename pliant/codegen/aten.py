@@ -38,7 +38,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.data_errors import leaves_a_part
 from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, MARK, MARKS, SIDE_EXITS, WAYS, Left, exit_of
-from pliant.graph.originals import is_grad_enabled, math, operator, torch
+from pliant.graph.originals import ORIGINAL, is_grad_enabled, math, operator, torch
 from pliant.graph.schema import op_info
 from pliant.graph.seeding import OWN, own_generator
 from pliant.graph.symnode import to_sym
@@ -47,6 +47,7 @@ from pliant.lower import liveness, pipeline, views
 from pliant.lower.program import REUSE, ExternalCall, Program
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr, postorder
+from pliant.symbolic.printers import text_of
 
 GUARD_PAYS = 4
 """From this many operations on, skipping autograd's keys for the whole graph costs less than passing through them each time."""
@@ -298,7 +299,8 @@ class Writer:
             steps[-1].outside = True
             hides = views.hides_gradient(op)
             if hides or id(op) in without:
-                below = hides and not any([t._is_view() for t in op.outs if isinstance(t, TracedTensor)])  # autograd has not seen it made
+                seen = any([ORIGINAL._is_view(t) for t in op.outs if isinstance(t, TracedTensor)])
+                below = hides and not seen  # autograd has not seen it made
                 name = "_hidden" if below else "_no_grad"
                 self.globals[name] = torch._C._AutoDispatchBelowADInplaceOrView if below else torch.no_grad
                 steps[-1].lines[-1] = f"with {name}(): {steps[-1].lines[-1]}"
@@ -383,7 +385,7 @@ class Writer:
             items = [self.text(v, reads) for v in value]
             return tuple_text(items)
         if value is None or type(value) in (bool, int, str):
-            return repr(value)
+            return text_of(value)
         if type(value) is float:
             return repr(value) if math.isfinite(value) else f"float('{value}')"
         e = liveness.number(value)
@@ -570,7 +572,8 @@ class Writer:
 
     def read(self, target: Any, args: tuple, reads: set[str]) -> str:
         """`x.item()` of a plain tensor on the CPU, read from memory; "" for every other operation."""
-        if target is not ITEM or not native.FAST_TENSORS or args[0].device.type != "cpu" or args[0].is_neg() or args[0].is_conj():
+        x = args[0] if target is ITEM and native.FAST_TENSORS else None
+        if x is None or x.device.type != "cpu" or ORIGINAL.is_neg(x) or ORIGINAL.is_conj(x):
             return ""
         self.globals["_number"] = native.number
         return f"_number({self.text(args[0], reads)})"
@@ -655,7 +658,8 @@ class Writer:
             else:
                 sized.add(b.out)
                 out = outs[b.out]
-                lines.append(f"{symbol} = v{out.vid}.{growing.read_length(out) if growing.is_list(out) else f'size({b.dim})'}")
+                read = growing.read_length(out) if growing.is_list(out) else f"size({b.dim})"
+                lines.append(f"{symbol} = {fastops.asked(f'v{out.vid}', read, self.globals)}")
         targets = [numbers.get(i) or self.target(out, i in sized) for i, out in enumerate(outs)]
         wanted = [t for t in targets if t]
         if not wanted:
@@ -699,8 +703,8 @@ class Writer:
             self.globals["_laid"] = layouts.laid
             n = self.text(math.prod(out.sizes), set())
             lines += self.take_pending()
-            other = f"not {name}.is_contiguous()" if out.dense else f"{name}.stride() != {strides}"
-            test = f"{name}.numel() != {n} or {other}"
+            self.globals["_astray"] = layouts.astray
+            test = f"_astray({name}, {n}, {None if out.dense else strides})"
             lines.append(f"if {test}: {name} = _laid({name}, {sizes}, {strides}, {op.target.name()!r})")
         return lines
 

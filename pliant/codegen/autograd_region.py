@@ -33,7 +33,7 @@ from pliant.codegen.second_backward import SecondPart, Seconds, before_the_write
 from pliant.codegen.version_counters import apart, written_slots
 from pliant.graph.growing import is_list
 from pliant.graph.leaving import GRADIENTS
-from pliant.graph.originals import gradients, is_grad_enabled, torch
+from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
@@ -383,10 +383,11 @@ class AutogradRegion:
     def laid_out(self, w: Writer, name: str, tangent: TracedTensor) -> list[str]:
         """Lines that give an incoming gradient the strides it was traced with."""
         if tangent.dense:
-            return [f"if not {name}.is_contiguous(): {name} = {name}.contiguous()"]
+            w.globals["_dense"] = row_major
+            return [f"{name} = _dense({name})"]
         strides, sizes = w.text(tangent.strides, set()), w.text(tangent.sizes, set())
         w.globals["_restride"] = restride
-        return [*w.take_pending(), f"if {name}.stride() != {strides}: {name} = _restride({name}, {sizes}, {strides})"]
+        return [*w.take_pending(), f"{name} = _restride({name}, {sizes}, {strides})"]
 
     def run_partial(self, share: Share, ctx: Any, shared: tuple, *grads: Any) -> tuple:
         """The backward program of a node for gradients of which some are None: eager leaves what only those reach at None."""
@@ -588,8 +589,14 @@ def checkpoint_globals(kept: tuple[tuple[int, ...], bool] | None, apply: Callabl
     return {} if kept is None else {"_on": ON, "_kept": entered(apply, forward, *kept)}
 
 
+def row_major(x: torch.Tensor) -> torch.Tensor:
+    return x if ORIGINAL.is_contiguous(x) else ORIGINAL.contiguous(x)
+
+
 def restride(x: torch.Tensor, sizes: tuple, strides: tuple) -> torch.Tensor:
-    """A copy of `x` with these strides."""
+    """`x`, or a copy of it with these strides."""
+    if ORIGINAL.stride(x) == strides:
+        return x
     return torch.empty_strided(sizes, strides, dtype=x.dtype, device=x.device).copy_(x)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 
 C: Any = torch._C._functorch
 is_wrapped: Callable[[Any], bool] = C.is_functorch_wrapped_tensor
@@ -49,7 +49,7 @@ def samples(grads: Sequence[Any]) -> Samples | None:
     if not any(on):
         return None
     found = [C._unwrap_batched(g, level) if is_on else (g, None) for g, is_on in zip(grads, on)]
-    return Samples([v if dim is None else v.movedim(dim, 0) for v, dim in found], on, lambda x: C._add_batch_dim(x, 0, level))
+    return Samples([v if dim is None else ORIGINAL.movedim(v, dim, 0) for v, dim in found], on, lambda x: C._add_batch_dim(x, 0, level))
 
 
 class Kept:
@@ -76,9 +76,9 @@ def each(backward: Callable[..., tuple], ctx: Any, given: Samples) -> tuple:
 
 def stacked(column: Sequence[torch.Tensor]) -> torch.Tensor:
     """The gradients of all samples, each laid out as it is: as operations on the whole batch would have them."""
-    strides = column[0].stride()
+    strides = ORIGINAL.stride(column[0])
     order = sorted(range(len(strides)), key=lambda d: -strides[d])
-    if order == list(range(len(strides))) or any([t.stride() != strides for t in column]):
+    if order == list(range(len(strides))) or any([ORIGINAL.stride(t) != strides for t in column]):
         return torch.stack(tuple(column))
-    out = torch.stack([t.permute(order) for t in column])
-    return out.permute(0, *[1 + order.index(d) for d in range(len(order))])
+    out = torch.stack([ORIGINAL.permute(t, order) for t in column])
+    return ORIGINAL.permute(out, 0, *[1 + order.index(d) for d in range(len(order))])

@@ -118,7 +118,7 @@ class Checkpointed(torch.autograd.Function):
         wanted = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
         again = is_grad_enabled()  # the gradients are to be differentiated, too
         for i in wanted:
-            given[i] = torch.ops.aten.alias.default(given[i]) if again else ORIGINAL.detach(given[i]).requires_grad_()
+            given[i] = torch.ops.aten.alias.default(given[i]) if again else ORIGINAL.requires_grad_(ORIGINAL.detach(given[i]))
         with gradients(True), hooks_off(), drawing_from(state):
             results = ctx.program[0](*given)
             used = [

@@ -224,7 +224,7 @@ class Recipe:
                 continue
             if slot.vid in env:
                 continue
-            for name, real in zip(slot.read, (*value.shape, *value.stride(), value.storage_offset())):
+            for name, real in zip(slot.read, (*value.shape, *ORIGINAL.stride(value), ORIGINAL.storage_offset(value))):
                 if name is not None:
                     numbers.setdefault(name, real)
             if slot.wanted:
@@ -252,7 +252,7 @@ class Recipe:
             if vid is not None:
                 env[vid] = made
         for name, out, dim in step.binds:
-            numbers[name] = outs[out] if dim is None else outs[out].size(dim)
+            numbers[name] = outs[out] if dim is None else ORIGINAL.size(outs[out], dim)
 
 
 class Passage:
@@ -311,7 +311,7 @@ class Below(torch.autograd.Function):
     def forward(ctx: Any, held: dict[int, Any], vids: tuple[int, ...], n: int, *tensors: torch.Tensor) -> tuple:
         ctx.held, ctx.vids = held, vids
         ctx.set_materialize_grads(False)
-        return tuple([t.view_as(t) for t in tensors[:n]])
+        return tuple([ORIGINAL.view_as(t, t) for t in tensors[:n]])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple:
@@ -407,7 +407,7 @@ class Refuse(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, why: str, n: int, *tensors: Any) -> tuple:
         ctx.why = why
-        return tuple(t.detach() for t in tensors[:n])
+        return tuple(ORIGINAL.detach(t) for t in tensors[:n])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple:

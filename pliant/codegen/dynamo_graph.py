@@ -17,6 +17,7 @@ from pliant.codegen.aten import AS_STRIDED
 from pliant.codegen.effects import cannot_repeat
 from pliant.codegen.failures import drawn_from
 from pliant.graph.data_errors import CHECKS_DATA, cannot_undo, leaves_a_part
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.schema import op_info
 from pliant.graph.torch_graph import assembled, stack_trace
 from pliant.graph.traced import TracedTensor
@@ -203,10 +204,10 @@ def symbols_of(inputs: list[Any]) -> list[SymbolInfo]:
     for i, slot in enumerate(inputs):
         if isinstance(slot, TracedTensor):
             for d, size in enumerate(slot.sizes):
-                add(size, lambda slots, i=i, d=d: slots[i].size(d), True)
+                add(size, lambda slots, i=i, d=d: ORIGINAL.size(slots[i], d), True)
             for d, stride in enumerate(slot.strides):
-                add(stride, lambda slots, i=i, d=d: slots[i].stride(d), True)
-            add(slot.offset, lambda slots, i=i: slots[i].storage_offset(), True)
+                add(stride, lambda slots, i=i, d=d: ORIGINAL.stride(slots[i], d), True)
+            add(slot.offset, lambda slots, i=i: ORIGINAL.storage_offset(slots[i]), True)
     return list(found.values())
 
 
@@ -227,7 +228,7 @@ def slot_info(x: TracedTensor, trace: Any, written: set[int]) -> TensorSlot:
     """What is known of an input."""
     spec = tensor_slot(x, trace.scope)
     spec.is_leaf, spec.is_parameter = x.vid not in trace.leaves, issubclass(x.pytype, torch.nn.Parameter)
-    spec.bits, spec.written = (x.is_conj(), x.is_neg()), x.storage_id in written
+    spec.bits, spec.written = (ORIGINAL.is_conj(x), ORIGINAL.is_neg(x)), x.storage_id in written
     return spec
 
 

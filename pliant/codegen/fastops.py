@@ -72,7 +72,7 @@ def _slice(name: str, args: list[str], kwargs: list[str], values: list, keywords
 
 def _index(name: str, args: list[str], kwargs: list[str], values: list, keywords: dict) -> str | None:
     """`x[:, i]`. A 0-dim index would be read as an integer, which is another operator."""
-    if any(v is not None and (v.dim() == 0 or v.dtype == torch.uint8) for v in values[1]):
+    if any(v is not None and (ORIGINAL.dim(v) == 0 or v.dtype == torch.uint8) for v in values[1]):
         return None
     items = args[1][1:-1].rstrip(",").split(", ")
     return f"{args[0]}[{', '.join(':' if i == 'None' else i for i in items)}{',' if len(items) == 1 else ''}]"
@@ -252,7 +252,7 @@ def _is_plain(value: Any) -> bool:
 def _kind(value: Any) -> Any:
     """The part of an argument's type that may decide which overload a binding picks."""
     if isinstance(value, torch.Tensor):
-        return ("T", value.dim() == 0, value.dtype)
+        return ("T", ORIGINAL.dim(value) == 0, value.dtype)
     if isinstance(value, (list, tuple)):
         return ("L", min(len(value), 2), *dict.fromkeys(_kind(v) for v in value))
     if isinstance(value, torch.SymInt):
@@ -269,10 +269,10 @@ def _kind(value: Any) -> Any:
 def _stand_in(value: Any) -> Any:
     """A probe argument of the same kind: a fresh meta tensor per tensor, a small number per symbolic number."""
     if isinstance(value, torch.Tensor):
-        key = (value.dim(), value.dtype)
+        key = (ORIGINAL.dim(value), value.dtype)
         if key not in _meta:
-            _meta[key] = torch.empty((7,) * value.dim(), dtype=value.dtype, device="meta")
-        return _meta[key].detach()
+            _meta[key] = torch.empty((7,) * ORIGINAL.dim(value), dtype=value.dtype, device="meta")
+        return ORIGINAL.detach(_meta[key])
     if isinstance(value, (list, tuple)):
         return tuple(_stand_in(v) for v in value)
     if isinstance(value, torch.SymInt):
@@ -388,7 +388,7 @@ def _try(target: Any, args: list, kwargs: dict) -> Call:
 def asked(name: str, read: str, into: dict[str, Any]) -> str:
     """How to read something of a tensor at run time, whatever a program has put in the place of the method that tells it."""
     method, _, rest = read.partition("(")
-    if method == "__len__" or is_own(method):  # (the former is of a list)
+    if method == "__len__":  # of a list
         return f"{name}.{read}"
     into[f"_{method}"] = getattr(ORIGINAL, method)
     return f"_{method}({name}, {rest}"

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from pliant import native
+from pliant.codegen import fastops
 from pliant.errors import InternalError
 from pliant.graph.control_flow import FLOWS, Block, Branch, Flow, FlowOp, Leave, captures, needs, number_of, outputs_of, sizes_of_params
 from pliant.graph.growing import is_list, read_length
@@ -31,6 +32,7 @@ from pliant.lower.liveness import op_inputs, operators
 from pliant.lower.restriding import as_views
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr
+from pliant.symbolic.printers import text_of
 
 ITEM = torch.ops.aten._local_scalar_dense.default
 Build = Callable[..., Any]  # `codegen.aten.build`
@@ -62,7 +64,7 @@ class FlowWriter:
         lines = [f"{name} = [*({name}[0] or ()), *{name}[1:]]" for name in lists]
         lines += self.block(flow.entry) if flow.entry is not None else []
         read = {name for b in flow.blocks() for name in needs(b, self.scope.simplify)[1]}
-        sizes = [f"{size} = {read_size(t, d, t.vid in flow.late)}" for size, (t, d) in sizes_of_params(flow).items() if size in read]
+        sizes = [f"{size} = {self.read_size(t, d)}" for size, (t, d) in sizes_of_params(flow).items() if size in read]
         body = [*sizes, *self.block(flow.body)]
         lines += ["while True:", *indented(body)] if flow.loops else body
         if self.guard is not None:
@@ -73,6 +75,11 @@ class FlowWriter:
     def makes_views(self, b: Block) -> bool:
         outputs = self.outputs(b)
         return any([t.vid in views.output_steps(b.ops, outputs) for t in tensors_of(outputs)])
+
+    def read_size(self, t: TracedTensor, d: int | None) -> str:
+        name, read = name_of(t), "storage_offset()" if d is None else read_length(t) if is_list(t) else f"size({d})"
+        text = fastops.asked(name, read, self.globals)
+        return f"0 if {name} is None else {text}" if t.vid in self.flow.late else text
 
     def block(self, b: Block) -> list[str]:
         lines = self.call(b) if b.ops or b.asserts else []
@@ -166,7 +173,7 @@ class FlowWriter:
         if type(v) is float and not math.isfinite(v):
             return f"float('{v}')"
         if type(v) in (int, float, bool, str) or v is None:
-            return repr(v)
+            return text_of(v)
         if type(v) is tuple:
             return f"({''.join([f'{self.value(x)}, ' for x in v])})"
         raise InternalError(f"{self.name}: a {type(v).__name__} leaves a block")
@@ -184,11 +191,6 @@ def gives_views(flow: Flow) -> bool:
     out = tensors_of([b.end.values for b in flow.blocks() if isinstance(b.end, Leave)])
     steps = views.output_steps(flow.ops(), out)
     return any([t.vid in steps for t in out])
-
-
-def read_size(t: TracedTensor, d: int | None, late: bool) -> str:
-    text = f"{name_of(t)}.{'storage_offset()' if d is None else read_length(t) if is_list(t) else f'size({d})'}"
-    return f"0 if {name_of(t)} is None else {text}" if late else text
 
 
 def name_of(v: Any) -> str:

@@ -165,11 +165,11 @@ def runner(graph: Handed, variants: Variants | None, number: dict[str, int], ass
 
 def copy_of(x: torch.Tensor) -> tuple[torch.Tensor, int | None]:
     """The contents of a tensor, and how often it was written to."""
-    return ORIGINAL.clone(ORIGINAL.detach(x)), None if x.is_inference() else x._version
+    return ORIGINAL.clone(ORIGINAL.detach(x)), None if ORIGINAL.is_inference(x) else x._version
 
 
 def put_back(x: torch.Tensor, contents: torch.Tensor, version: int | None) -> None:
-    x.data.copy_(contents)
+    ORIGINAL.copy_(x.data, contents)
     if version is not None:
         torch._C._autograd._unsafe_set_version_counter((x,), (version,))  # type: ignore[attr-defined]
 

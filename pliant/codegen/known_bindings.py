@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import ORIGINAL
+
 TORCH = "2.13."
 
 ROWS = {
@@ -144,7 +146,7 @@ LETTERS: dict[type, str] = {
 
 def letter(value: Any) -> str:
     if isinstance(value, torch.Tensor):
-        return "T" if value.dim() else "t"
+        return "T" if ORIGINAL.dim(value) else "t"
     if isinstance(value, (list, tuple)):
         return f"[{''.join(dict.fromkeys(map(letter, value)))}]{min(len(value), 2)}"
     return LETTERS.get(type(value)) or str(value)

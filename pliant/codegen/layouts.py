@@ -13,7 +13,7 @@ from typing import Any
 from pliant import events
 from pliant.errors import InternalError
 from pliant.graph.operators import Column, overloads
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.schema import op_info
 
 CERTAIN = Column("certain")
@@ -35,6 +35,11 @@ def is_certain(target: Any) -> bool:
     return target in CERTAIN or all(way is not None for way in info.returns)
 
 
+def astray(out: torch.Tensor, count: int, strides: tuple | None) -> bool:
+    """Whether elements or strides (None: row by row) are not those that were foretold."""
+    return ORIGINAL.numel(out) != count or (not ORIGINAL.is_contiguous(out) if strides is None else ORIGINAL.stride(out) != strides)
+
+
 def laid(out: torch.Tensor, sizes: tuple, strides: tuple, name: str) -> torch.Tensor:
     """`out`, or a copy of it with these strides. Called by compiled programs where elements or strides are not those that were foretold.
 
@@ -42,11 +47,11 @@ def laid(out: torch.Tensor, sizes: tuple, strides: tuple, name: str) -> torch.Te
     """
     if out.shape != sizes:
         raise InternalError(f"{name} returned the shape {tuple(out.shape)}, and the capture foretold {sizes}")
-    if not out.numel() or all(n < 2 or a == b for n, a, b in zip(sizes, out.stride(), strides, strict=True)):
+    if not ORIGINAL.numel(out) or all(n < 2 or a == b for n, a, b in zip(sizes, ORIGINAL.stride(out), strides, strict=True)):
         return out
     events.count("relaid")
     if name not in _told:
         _told.add(name)
-        text = f"{name} returned strides {out.stride()} for {sizes}, and the capture foretold {strides}: copied. Please report this"
+        text = f"{name} returned strides {ORIGINAL.stride(out)} for {sizes}, and the capture foretold {strides}: copied. Please report this"
         events.emit("warning", id="layout", text=text)
     return torch.empty_strided(sizes, strides, dtype=out.dtype, device=out.device).copy_(out)

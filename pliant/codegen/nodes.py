@@ -22,7 +22,7 @@ import torch
 from pliant.codegen.aten import Executable
 from pliant.codegen.double_backward import FREED, Twice, versions
 from pliant.codegen.heard import of_gradients
-from pliant.graph.originals import gradients, is_grad_enabled
+from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled
 from pliant.lower.histories import as_bits
 
 _serial = count()
@@ -112,7 +112,7 @@ def entering() -> Callable:
             read = [(k, i) for k, t in enumerate(results) for i, kept in enumerate(shared.held) if kept is t]
         ctx.shared, ctx.read = shared, read
         ctx.set_materialize_grads(False)
-        made = tuple([t.detach() for t in results])
+        made = tuple([ORIGINAL.detach(t) for t in results])
         if read:
             ctx.save_for_backward(*[made[k] for k, _ in read])
         return made
@@ -245,5 +245,5 @@ def kept(ctx: Any, at: Sequence[int] | None) -> tuple[tuple, tuple | None]:
         return unwritten(ctx.held, ctx.then, at), None
     if ctx.kept is None:
         saved = ctx.saved_tensors
-        return tuple([saved[i] for i in at]), tuple([t.detach() for t in saved])
+        return tuple([saved[i] for i in at]), tuple([ORIGINAL.detach(t) for t in saved])
     return unwritten(*ctx.kept, at), ctx.kept[0]

@@ -37,7 +37,7 @@ class Printer:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self.globals: dict[str, Any] = {"math": maths, "grad": torch.autograd.grad, "no_grad": torch.no_grad}
-        self.globals |= {"detach": ORIGINAL.detach, "clone": ORIGINAL.clone}
+        self.globals |= {n: getattr(ORIGINAL, n) for n in ("detach", "clone", "size", "stride", "storage_offset")}
         self.lines: list[str] = []
         self.used: set[str] = set()
 
@@ -67,7 +67,7 @@ class Printer:
         if s.single and not s.target._schema.returns:
             made = []
         text = f"{made[0]} = {call}" if s.single and made else f"{', '.join(made)}, = {call}" if made else call
-        inside = [text] + [f"{name} = {made[out]}" + ("" if dim is None else f".size({dim})") for name, out, dim in s.binds]
+        inside = [text] + [f"{name} = {made[out]}" if dim is None else f"{name} = size({made[out]}, {dim})" for name, out, dim in s.binds]
         if any([m == "_" for m in made for _, out, _ in s.binds if m is made[out]]):
             raise Unprinted("a number that no tensor tells")
         self.lines += inside if s.grad else ["with no_grad():", *("    " + line for line in inside)]
@@ -88,11 +88,12 @@ class Printer:
                 continue
             seen.add(slot.vid)
             dims = range(len(slot.read) // 2)
-            reads = [*(f".size({d})" for d in dims), *(f".stride({d})" for d in dims), ".storage_offset()"]
+            x = f"slot{i}"
+            reads = [*(f"size({x}, {d})" for d in dims), *(f"stride({x}, {d})" for d in dims), f"storage_offset({x})"]
             for name, read in zip(slot.read, reads, strict=True):
                 if name in self.used and name not in known:
                     known.add(name)
-                    opening.append(f"{name} = slot{i}{read}")
+                    opening.append(f"{name} = {read}")
             kept = f"clone(detach(slot{i}))" if slot.written else f"detach(slot{i})"
             opening.append(f"v{slot.vid} = {f'alias(slot{i})' if slot.wanted else kept}")
         params += [f"v{vid}" if vid is not None else f"unused{i}" for i, vid in enumerate(r.taken)]

@@ -11,7 +11,7 @@ from typing import Any
 
 from pliant.codegen.target import Target
 from pliant.errors import InternalError
-from pliant.graph.originals import math, torch
+from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.originals import numpy as np
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import DTYPES, FAILURES, Kernel, Node, Store
@@ -263,7 +263,7 @@ class Reference:
         n = len(k.buffers)
         tensors, sizes = args[:n], dict(zip(k.sizes, args[n:], strict=True))
         try:
-            Evaluation(k, [memory_of(t) for t in tensors], sizes, [t.storage_offset() for t in tensors]).run()
+            Evaluation(k, [memory_of(t) for t in tensors], sizes, [ORIGINAL.storage_offset(t) for t in tensors]).run()
         except OutOfRange as e:
             error, words = FAILURES[e.args[0]]
             raise error(words) from None
@@ -272,7 +272,7 @@ class Reference:
 def memory_of(t: torch.Tensor) -> np.ndarray:
     """All elements of a tensor's storage, in place."""
     dtype = torch.uint16 if t.dtype is torch.bfloat16 else t.dtype
-    return torch.empty(0, dtype=dtype).set_(t.detach().untyped_storage()).numpy()
+    return torch.empty(0, dtype=dtype).set_(ORIGINAL.untyped_storage(ORIGINAL.detach(t))).numpy()
 
 
 class ReferenceTarget(Target):

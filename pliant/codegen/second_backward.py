@@ -11,7 +11,7 @@ from pliant.codegen.aten import Executable
 from pliant.codegen.double_backward import Refuse
 from pliant.codegen.heard import of_gradients
 from pliant.codegen.nodes import Shared, kept
-from pliant.graph.originals import gradients, is_grad_enabled, torch
+from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
 
 NOT_TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
 """PyTorch's words."""
@@ -42,14 +42,14 @@ class SecondPart:
     def __call__(self, ctx: Any, backward: Callable[..., tuple], grads: Sequence[Any]) -> tuple:
         """The gradients of the inputs."""
         slots, sizes = ctx.slots, ctx.sizes if self.sized else ()
-        held = tuple([t.detach() for t in held_by(ctx, self.reads)])
+        held = tuple([ORIGINAL.detach(t) for t in held_by(ctx, self.reads)])
         with gradients(False):
             out = list(backward(ctx, *grads))
         below = [*(slots[i] for i in self.sources), *(grads[i] for i in self.heads)]
         like = [(g.shape, g.dtype, g.device) for g in (out[i] for i in self.places)]
         for own in self.nodes(below):
             begins = frozenset().union(*[self.begins[k] for k in own])
-            edges = [t if i in begins else t.detach() for i, t in enumerate(below)]
+            edges = [t if i in begins else ORIGINAL.detach(t) for i, t in enumerate(below)]
             given = [out[self.places[k]] for k in own]
             made = Differentiable.apply(self, own, like, held, sizes, *given, *edges, *self.raising())  # type: ignore[no-untyped-call]
             for k, g in zip(own, made, strict=True):
@@ -108,7 +108,7 @@ class Differentiable(torch.autograd.Function):
         ctx.save_for_backward(*held, *given[n + len(part.sources) :][: len(part.heads)])
         ctx.set_materialize_grads(False)
         on = [t.requires_grad for t in given[n:]]
-        grads = [g.detach() for g in given[:n]]
+        grads = [ORIGINAL.detach(g) for g in given[:n]]
         still = [g for g, k in zip(grads, own, strict=True) if not any([on[i] for i in part.begins[k]])]
         ctx.mark_non_differentiable(*still)
         return tuple(grads)
@@ -122,7 +122,7 @@ class Differentiable(torch.autograd.Function):
         reached = frozenset().union(*[part.begins[k] for k in arrived])
         with gradients(False):
             moving = [arrived[k] if k in arrived else torch.zeros(sizes, dtype=d, device=at) for k, (sizes, d, at) in enumerate(ctx.like)]
-            found = part.program.fn(held, ctx.sizes, *[t.detach() for t in tangents], *moving)
+            found = part.program.fn(held, ctx.sizes, *[ORIGINAL.detach(t) for t in tangents], *moving)
         results = [r if i in reached else None for i, r in enumerate(found)]
         if is_grad_enabled():
             made = [r for r in results if r is not None]
@@ -139,7 +139,7 @@ class Before(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         ctx.set_materialize_grads(False)
-        return x.detach()
+        return ORIGINAL.detach(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:

@@ -25,7 +25,7 @@ from torch.utils._device import DeviceContext
 
 from pliant.codegen.dynamo_graph import Handed, Number, SymbolInfo, TensorSlot, written_by
 from pliant.errors import BackendError
-from pliant.graph.originals import math, torch
+from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.traced import NO_DERIVATIVE, NOT_TAKEN, UNBACKED, Reconsider
 from pliant.interpret import globalstate
 from pliant.lower.autograd import WITHOUT_DERIVATIVE
@@ -75,7 +75,7 @@ class Variants:
     def __call__(self, slots: tuple) -> Any:
         if self.written and overlapping([slots[i] for i in self.written], [slots[i] for i in self.others]):
             return self.plainly(slots)
-        if self.graph.strided and (self.written or any(slots[i].storage_offset() for i in self.others)):
+        if self.graph.strided and (self.written or any(ORIGINAL.storage_offset(slots[i]) for i in self.others)):
             return self.plainly(slots)
         values = [read(slots) for read in self.readers]
         for variant in self.variants:
@@ -204,7 +204,7 @@ class Numbers:
             x = torch.empty_strided(sizes, strides, dtype=spec.dtype, device=spec.device)
             if type(offset) is not int or offset:
                 memory = torch.empty((offset + sum(n * s for n, s in zip(sizes, strides)) + 1,), dtype=spec.dtype, device=spec.device)
-                x = memory.as_strided(sizes, strides, offset)
+                x = ORIGINAL.as_strided(memory, sizes, strides, offset)
         if spec.bits[0]:
             torch._C._set_conj(x, True)
         if spec.bits[1]:
@@ -212,10 +212,10 @@ class Numbers:
         if spec.is_parameter:
             return torch.nn.Parameter(x, spec.requires_grad)
         if spec.requires_grad:
-            x.requires_grad_(True)
+            ORIGINAL.requires_grad_(x, True)
             if not spec.is_leaf:
                 with self.fake_mode, torch.enable_grad():
-                    x = x.view_as(x)
+                    x = ORIGINAL.view_as(x, x)
         return x
 
     def value(self, recipe: Any) -> Any:
@@ -315,7 +315,7 @@ def given(slots: tuple, arguments: list[tuple[int, bool]]) -> list[Any]:
 
 def overlapping(written: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
     """Whether memory that is written may be seen through two of these tensors."""
-    memory = [(t.untyped_storage(), True) for t in written] + [(t.untyped_storage(), False) for t in others]
+    memory = [(ORIGINAL.untyped_storage(t), True) for t in written] + [(ORIGINAL.untyped_storage(t), False) for t in others]
     spans = sorted((s.data_ptr(), s.nbytes(), mark) for s, mark in memory if s.nbytes())
     end, last = -1, False
     for start, size, mark in spans:

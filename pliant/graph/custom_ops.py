@@ -19,7 +19,7 @@ from torch._library.simple_registry import singleton
 from pliant.errors import FakeKernelError, PliantError
 from pliant.graph import casts
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.record import Bind
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symclasses import quiet
@@ -151,12 +151,13 @@ def fitted(out: Any, sizes: tuple, strides: tuple, dtype: torch.dtype, name: str
     the program goes on to read the memory by strides of its own.
     """
     if out.shape == sizes and out.dtype is dtype:
-        if out.stride() == strides or all(n < 2 or a == b for n, a, b in zip(sizes, out.stride(), strides)) or not out.numel():
+        given = ORIGINAL.stride(out)
+        if given == strides or all(n < 2 or a == b for n, a, b in zip(sizes, given, strides)) or not ORIGINAL.numel(out):
             return out
         if not strict:
-            return torch.empty_strided(sizes, strides, dtype=dtype, device=out.device).copy_(out)
+            return ORIGINAL.copy_(torch.empty_strided(sizes, strides, dtype=dtype, device=out.device), out)
     raise FakeKernelError(
-        f"the operator {name} returned {out.dtype} of shape {tuple(out.shape)} and strides {out.stride()}, but its fake kernel "
+        f"the operator {name} returned {out.dtype} of shape {tuple(out.shape)} and strides {ORIGINAL.stride(out)}, but its fake kernel "
         f"(torch.library.register_fake) says {dtype} of shape {sizes} and strides {strides}. The program was compiled on that word. "
         "Fix the fake kernel, or exclude the operator with pliant.skip."
     )

@@ -8,13 +8,12 @@ sure of they leave to PyTorch. `tests/graph/test_spelled.py` holds the operators
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.dispatch import record
-from pliant.graph.originals import ORIGINAL, as_it_was, get_default_dtype, is_grad_enabled, spelled_otherwise, torch
+from pliant.graph.originals import ORIGINAL, as_it_was, get_default_dtype, is_grad_enabled, math, spelled_otherwise, torch
 from pliant.graph.rules import RULES
 from pliant.graph.rules.shape import count, holds, key, same, sym
 from pliant.graph.rules.views import unchanged
@@ -232,18 +231,18 @@ def window(finish: Callable[..., Any]) -> Callable[..., Any]:
             return NotImplemented
         points = n + 1 if periodic else n
         x = finish(torch.arange(points, dtype=dtype, device=device), points - 1, **numbers)
-        return x.narrow(0, 0, n) if periodic else x
+        return ORIGINAL.narrow(x, 0, 0, n) if periodic else x
 
     return spelled
 
 
 def raised_cosine(x: Any, steps: Any, alpha: float = 0.54, beta: float = 0.46) -> Any:
-    return x.mul_(math.pi * 2.0 / steps).cos_().mul_(-beta).add_(alpha)
+    return ORIGINAL.add_(ORIGINAL.mul_(ORIGINAL.cos_(ORIGINAL.mul_(x, math.pi * 2.0 / steps)), -beta), alpha)
 
 
 def blackman(x: Any, steps: Any) -> Any:
-    x.mul_(math.pi / steps)
-    return x.mul(4).cos_().mul_(0.08) - x.mul(2).cos_().mul_(0.5) + 0.42
+    ORIGINAL.mul_(x, math.pi / steps)
+    return ORIGINAL.mul_(ORIGINAL.cos_(ORIGINAL.mul(x, 4)), 0.08) - ORIGINAL.mul_(ORIGINAL.cos_(ORIGINAL.mul(x, 2)), 0.5) + 0.42
 
 
 def kaiser(
@@ -254,7 +253,7 @@ def kaiser(
     if not open_number(trace, dtype, requires_grad, n) or type(periodic) is not bool or type(beta) is not float or not bool(n > 1):
         return NotImplemented
     x = apply(trace, aten.kaiser_window.beta, n + 1 if periodic else n, False, beta, dtype=dtype, device=default_device(device))
-    return x.narrow(0, 0, n) if periodic else x
+    return ORIGINAL.narrow(x, 0, 0, n) if periodic else x
 
 
 #: Functions of no tensor that take numbers, by function: called with the trace and their arguments. May raise `Unspelled`.

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, light, symnode
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import ORIGINAL, gc, is_grad_enabled, is_inference_mode_enabled, torch
+from pliant.graph.originals import ORIGINAL, gc, is_grad_enabled, is_inference_mode_enabled, tensors_as_they_were, torch
 from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.rules.outs import with_out
@@ -26,6 +26,7 @@ from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit, leaves, make, tensors_of
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
+from pliant.symbolic.static import static_range
 
 NO_TENSOR = frozenset({int, float, bool, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device})
 
@@ -135,6 +136,7 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         outs, spec = tree_flatten(out)
     if trace.stale and any([t.storage_id in trace.stale for t in tensors_of([args, kwargs])]):
         raise Untraceable(func, "it reads what a loop or a branch on data gave back, which may be what was written to since")
+    check_sizes(trace, func, args, kwargs, outs)
     info = op_info(func)
     calls = trace.torch_ops
     of_call = bool(calls) and calls[-1].out is PENDING
@@ -152,13 +154,36 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
     return op
 
 
+def check_sizes(trace: Any, func: Any, args: tuple, kwargs: dict, outs: list) -> None:
+    """No size of a result is less than 0, or eager raises, whoever reads the result: that is an assertion where it is not known. In a call
+    for which it is not so, PyTorch says what is wrong with these numbers."""
+    scope, known = trace.scope, trace.sizes
+    for o in outs:
+        if type(o) is not TracedTensor:
+            continue
+        for n in o.sizes:
+            if type(n) is int or n.node.expr in known:
+                continue
+            e = n.node.expr
+            if static_range(e)[0] < 0:
+                if scope.is_closed():
+                    continue
+                if not scope.assume(ops.ge(e, 0), symnode.site_hook(), NEGATIVE):
+                    through_meta(trace, func, args, kwargs, pinned=True)
+                    raise RuntimeError(NEGATIVE)
+            known.add(e)
+
+
+NEGATIVE = "Trying to create tensor with negative dimension"
+
+
 def with_dtype(func: Any, info: Any, args: tuple, kwargs: dict, outs: list) -> dict:
     """The keywords of an operator with the dtype that it takes from the default, which the program has changed. Raises Untraceable where it
     takes none, and its result (or what it compares) may be of that dtype."""
     given = leaves([args, kwargs])
-    if any([(a.is_floating_point() or a.is_complex()) for a in given if type(a) is TracedTensor]):
+    if any([(ORIGINAL.is_floating_point(a) or ORIGINAL.is_complex(a)) for a in given if type(a) is TracedTensor]):
         return kwargs
-    made = [o for o in outs if type(o) is TracedTensor and (o.is_floating_point() or o.is_complex())]
+    made = [o for o in outs if type(o) is TracedTensor and (ORIGINAL.is_floating_point(o) or ORIGINAL.is_complex(o))]
     if "dtype" in info.names:
         return {**kwargs, "dtype": made[0].dtype} if made and argument(info, args, kwargs, "dtype") is None else kwargs
     if made or any([type(a) in (float, complex, torch.SymFloat) for a in given]):
@@ -211,7 +236,7 @@ def meta_of(x: TracedTensor) -> torch.Tensor:
         with layout.proofs():  # how much memory it would need is asked, and means nothing
             m = torch.empty_strided(x.sizes, x.strides, dtype=x.dtype, device=META)
         if type(x.offset) is not int or x.offset:
-            m = torch.empty_strided((1,), (1,), dtype=x.dtype, device=META).as_strided(x.sizes, x.strides, x.offset)
+            m = ORIGINAL.as_strided(torch.empty_strided((1,), (1,), dtype=x.dtype, device=META), x.sizes, x.strides, x.offset)
         if ORIGINAL.is_conj(x):
             torch._C._set_conj(m, True)
         if ORIGINAL.is_neg(x):
@@ -225,7 +250,7 @@ def pinned_twin(x: TracedTensor) -> torch.Tensor:
     sizes, strides = [[int(symnode.concrete(v)) for v in vs] for vs in (x.sizes, x.strides)]
     if type(x.offset) is int and not x.offset:
         return torch.empty_strided(sizes, strides, dtype=x.dtype, device=META)
-    return torch.empty_strided((1,), (1,), dtype=x.dtype, device=META).as_strided(sizes, strides, int(symnode.concrete(x.offset)))
+    return ORIGINAL.as_strided(torch.empty_strided((1,), (1,), dtype=x.dtype, device=META), sizes, strides, int(symnode.concrete(x.offset)))
 
 
 def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool = False) -> Any:
@@ -262,7 +287,7 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool 
     try:
         light.prepare()
         modules = len(sys.modules)
-        with quiet(), enable_python_dispatcher(), layout.metadata():
+        with quiet(), enable_python_dispatcher(), layout.metadata(), tensors_as_they_were():
             out = func(*margs, **mkwargs)
         if len(sys.modules) != modules:  # imports leave cycles, some of which hold the frames below: those of the interpreter
             gc.collect(0)

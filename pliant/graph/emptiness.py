@@ -71,12 +71,12 @@ def batch_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
         return normalized(x, dims, bound)
     if mean is None or var is None:
         return fn(*args, **kwargs)
-    shape = [1, -1, *[1] * (x.dim() - 2)]
+    shape = [1, -1, *[1] * (ORIGINAL.dim(x) - 2)]
     scale = torch.rsqrt(var + bound.get("eps", 1e-5))
     if weight is not None:
         scale = scale * weight
-    out = (x - mean.view(shape)) * scale.view(shape)
-    return out if bias is None else out + bias.view(shape)
+    out = (x - ORIGINAL.view(mean, shape)) * ORIGINAL.view(scale, shape)
+    return out if bias is None else out + ORIGINAL.view(bias, shape)
 
 
 def instance_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -94,20 +94,20 @@ def instance_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 def normalized(x: TracedTensor, dims: list[int], bound: dict[str, Any]) -> Any:
     """`x` by its own statistics over `dims`, which the running ones follow; those stay as they are where there is nothing."""
-    shape = [1, -1, *[1] * (x.dim() - 2)]
+    shape = [1, -1, *[1] * (ORIGINAL.dim(x) - 2)]
     var, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
     out = (x - mean) * torch.rsqrt(var + bound.get("eps", 1e-5))
     if bound.get("weight") is not None:
-        out = out * bound["weight"].view(shape)
+        out = out * ORIGINAL.view(bound["weight"], shape)
     if bound.get("bias") is not None:
-        out = out + bound["bias"].view(shape)
+        out = out + ORIGINAL.view(bound["bias"], shape)
     momentum = bound.get("momentum", 0.1)
     count = torch.scalar_tensor(math.prod([x.shape[d] for d in dims]), dtype=torch.float64, device=x.device)
     with torch.no_grad():
         for running, now in ((bound.get("mean"), mean), (bound.get("var"), var * (count / (count - 1)))):
             if running is not None:
-                now = now.mean(0).flatten().to(running.dtype)
-                running.copy_(torch.where(count > 0, running * (1 - momentum) + now * momentum, running))
+                now = ORIGINAL.to(ORIGINAL.flatten(ORIGINAL.mean(now, 0)), running.dtype)
+                ORIGINAL.copy_(running, torch.where(count > 0, running * (1 - momentum) + now * momentum, running))
     return out
 
 
@@ -115,7 +115,7 @@ def group_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
     """`F.group_norm` without its look at the sizes."""
     bound = dict(zip(("input", "num_groups", "weight", "bias", "eps"), args)) | kwargs
     x, groups = bound["input"], bound["num_groups"]
-    if x.dim() < 2 or type(groups) is not int or groups < 1:
+    if ORIGINAL.dim(x) < 2 or type(groups) is not int or groups < 1:
         return fn(*args, **kwargs)
     if not several(x.shape[0] * x.shape[1] // groups * math.prod(x.shape[2:]), x, SINGLE):
         return fn(*args, **kwargs)
@@ -125,7 +125,7 @@ def group_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
 def pooled(fn: Any, args: tuple, kwargs: dict) -> Any:
     """The kernel for one dim on a CPU has no integers; that with indices, of which captured operators consist, has them."""
     x = args[0] if args else kwargs.get("input")
-    if type(x) is TracedTensor and x.device.type == "cpu" and not x.is_floating_point():
+    if type(x) is TracedTensor and x.device.type == "cpu" and not ORIGINAL.is_floating_point(x):
         raise NotImplementedError(f"max_pool1d of {x.dtype}")
     bound = dict(zip(("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode"), args)) | kwargs
     long = type(x) is TracedTensor and x.sizes and type(x.sizes[-1]) is torch.SymInt
@@ -161,9 +161,9 @@ def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
     elif n < 1:
         return of_no_classes(fn, args, kwargs, x)
     classes = torch.arange(n, device=x.device)
-    x = classes.gather(0, x.reshape(-1)).reshape(x.shape)
-    out = fn(x, n) if type(n) is int else (x.unsqueeze(-1) == classes).to(torch.int64)
-    return out if type(out) is not TracedTensor or out.dense else out.contiguous()
+    x = ORIGINAL.reshape(ORIGINAL.gather(classes, 0, ORIGINAL.reshape(x, -1)), x.shape)
+    out = fn(x, n) if type(n) is int else (ORIGINAL.unsqueeze(x, -1) == classes).to(torch.int64)
+    return out if type(out) is not TracedTensor or out.dense else ORIGINAL.contiguous(out)
 
 
 def of_all(fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -172,7 +172,7 @@ def of_all(fn: Any, args: tuple, kwargs: dict) -> Any:
         return fn(*args, **kwargs)
     unbiased = args[1] if len(args) > 1 else kwargs.get("unbiased", True)
     correction = kwargs.get("correction")
-    dims = [*range(args[0].dim())]
+    dims = [*range(ORIGINAL.dim(args[0]))]
     return fn(args[0], dims, correction=int(unbiased) if correction is None else correction, keepdim=kwargs.get("keepdim", False))
 
 

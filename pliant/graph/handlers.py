@@ -30,7 +30,8 @@ def lift_fresh(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor
     if type(real) is TracedTensor:
         check(trace, func, args)
         return real
-    const = make(trace, tuple(real.size()), tuple(real.stride()), real.dtype, 0, None, real.device, real.is_contiguous())
+    sizes, strides = tuple(ORIGINAL.size(real)), tuple(ORIGINAL.stride(real))
+    const = make(trace, sizes, strides, real.dtype, 0, None, real.device, ORIGINAL.is_contiguous(real))
     const.constant = real
     trace.constants.append(const)
     strides = contiguous_strides(const.sizes)
@@ -83,7 +84,7 @@ def known_data(trace: Any, x: TracedTensor) -> torch.Tensor | None:
     if real is None or not all(type(v) is int for v in (*x.sizes, *x.strides, x.offset)) or x.dtype is not real.dtype:
         return None
     with torch._C._DisableTorchDispatch():
-        return real.contiguous().as_strided(x.sizes, x.strides, x.offset)
+        return ORIGINAL.as_strided(ORIGINAL.contiguous(real), x.sizes, x.strides, x.offset)
 
 
 # numbers from data -----------------------------------------------------------------------------------
@@ -402,7 +403,8 @@ def integer(s: Any) -> int:
 
 @handler("size")
 def size(trace: Any, func: Any, args: tuple, kwargs: dict) -> list[int]:
-    return [integer(s) for s in (args[0].sizes if type(args[0]) is TracedTensor else args[0].size())]  # TorchScript asks of wrappers, too
+    x = args[0]
+    return [integer(s) for s in (x.sizes if type(x) is TracedTensor else ORIGINAL.size(x))]  # TorchScript asks of wrappers, too
 
 
 @handler("stride")

@@ -78,7 +78,7 @@ def addend(trace: Any, op: Any, x: TracedTensor) -> int | None:
     same = [t for t in written(op) if t.storage_id == x.storage_id]
     if type(n) is TracedTensor:
         data = trace.known.get(n.storage_id)
-        n = ORIGINAL.item(data) if data is not None and data.numel() == 1 else None
+        n = ORIGINAL.item(data) if data is not None and ORIGINAL.numel(data) == 1 else None
     return int(n) if len(same) == 1 and same[0] is x and type(n) in (int, float) and n == n // 1 and abs(n) < SMALL else None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.record import Op
 from pliant.graph.symnode import SYMS, to_sym
 from pliant.graph.traced import TracedTensor
@@ -63,7 +64,7 @@ def leave(trace: Any, condition: Expr, values: list[Any], way: Any, site: Any) -
     What was asserted so far has to be checked before, so the operation reads the symbols of that, too.
     """
     number, scope = len(trace.exits), trace.scope
-    versions = {t.vid: t._version for t in trace.inputs if not t.is_inference()}
+    versions = {t.vid: t._version for t in trace.inputs if not ORIGINAL.is_inference(t)}
     trace.exits.append(Exit(values, way, versions=versions))
     operands = needs(trace, values, [check.expr for check in scope.asserts])
     trace.ops.append(Op(LEAVE, (to_sym(scope, condition), number, *operands), {}, [], None, site, -1))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.graph import recurrent_gradients
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.recurrent_gradients import LIBRARY
 from pliant.graph.rules.shape import new
 from pliant.graph.rules.table import rule
@@ -85,9 +85,9 @@ def counts_of(x: torch.Tensor, batch_sizes: torch.Tensor | None, batch: int) -> 
     """The rows of each step for the kernels; None where they do not say what each row is. (A padded sequence: anything.)"""
     if batch_sizes is None:
         return x if x.shape[1] == batch else None
-    counts = batch_sizes.tolist()
-    fits = counts and counts[0] == batch and counts[-1] > 0 and sum(counts) == len(x) and counts == sorted(counts, reverse=True)
-    return batch_sizes.contiguous() if fits else None
+    counts = ORIGINAL.tolist(batch_sizes)
+    fits = counts and counts[0] == batch and counts[-1] > 0 and sum(counts) == x.shape[0] and counts == sorted(counts, reverse=True)
+    return ORIGINAL.contiguous(batch_sizes) if fits else None
 
 
 def fits(x: torch.Tensor, hx: list, params: list, biases: bool, both: bool) -> bool:
@@ -96,7 +96,7 @@ def fits(x: torch.Tensor, hx: list, params: list, biases: bool, both: bool) -> b
     (ways, batch, width), inputs = h.shape, x.shape[-1]
     sizes = [(GATES * width, inputs), (GATES * width, width)] + ([(GATES * width,)] * 2 if biases else [])
     whole = ways == (2 if both else 1) and c.shape == h.shape and [p.shape for p in params] == sizes * ways
-    return bool(whole and batch and width and x.numel()) and all([t.dtype is torch.float32 for t in (x, *hx, *params)])
+    return bool(whole and batch and width and ORIGINAL.numel(x)) and all([t.dtype is torch.float32 for t in (x, *hx, *params)])
 
 
 def fits_back(x: torch.Tensor, hx: list, out: torch.Tensor, kept: torch.Tensor, grad_out: torch.Tensor | None, grad_last: list) -> bool:
@@ -104,7 +104,7 @@ def fits_back(x: torch.Tensor, hx: list, out: torch.Tensor, kept: torch.Tensor, 
     ways, _, width = hx[0].shape
     sizes: list[tuple] = [(out, (*x.shape[:-1], width * ways)), (kept, (x.shape[:-1].numel() * width * ways * (GATES + 1),))]
     sizes += [(grad_out, sizes[0][1]), *zip(grad_last, [h.shape for h in hx], strict=True)]
-    return all([t is None or t.shape == n and t.dtype is torch.float32 for t, n in sizes]) and kept.is_contiguous()
+    return all([t is None or t.shape == n and t.dtype is torch.float32 for t, n in sizes]) and ORIGINAL.is_contiguous(kept)
 
 
 def forward(
@@ -114,17 +114,17 @@ def forward(
     run, fit = kernels(), fits(x, hx, params, biases, both)
     counts = counts_of(x, batch_sizes, hx[0].shape[1]) if run is not None and fit else None
     if run is None or counts is None:
-        kept = x.new_empty(x[..., 0].numel() * hx[0].shape[2] * len(hx[0]) * (GATES + 1))
+        kept = ORIGINAL.new_empty(x, ORIGINAL.numel(x[..., 0]) * hx[0].shape[2] * hx[0].shape[0] * (GATES + 1))
         return (*by_pytorch(x, batch_sizes, hx, params, biases, both), kept)
-    (h, c), x = [s.contiguous() for s in hx], x.contiguous()
+    (h, c), x = [ORIGINAL.contiguous(s) for s in hx], ORIGINAL.contiguous(x)
     ways, batch, width = h.shape
-    steps, inputs, each = len(x) if batch_sizes is None else len(counts), x.shape[-1], len(params) // ways
-    rows = x.numel() // inputs
-    out, last_h, last_c = x.new_empty((*x.shape[:-1], width * ways)), x.new_empty(h.shape), x.new_empty(h.shape)
-    kept = x.new_empty(rows * width * ways * (GATES + 1))
+    steps, inputs, each = x.shape[0] if batch_sizes is None else counts.shape[0], x.shape[-1], len(params) // ways
+    rows = ORIGINAL.numel(x) // inputs
+    out, last_h, last_c = [ORIGINAL.new_empty(x, size) for size in ((*x.shape[:-1], width * ways), h.shape, h.shape)]
+    kept = ORIGINAL.new_empty(x, rows * width * ways * (GATES + 1))
     flags = (BIASES if biases else 0) | (PACKED if batch_sizes is not None else 0)
     for way in range(ways):
-        w, u, *sums = [p.contiguous() for p in params[way * each : (way + 1) * each]]
+        w, u, *sums = [ORIGINAL.contiguous(p) for p in params[way * each : (way + 1) * each]]
         b, v = sums or (w, w)
         gates = kept[way * (GATES + 1) * rows * width :]
         of_way = (h, c, out, last_h, last_c)
@@ -160,19 +160,20 @@ def backward(
     counts = counts_of(x, batch_sizes, hx[0].shape[1]) if run is not None and fit else None
     if run is None or counts is None:
         return recurrent_gradients.backward("lstm", x, batch_sizes, hx, out, params, biases, both, grad_out, grad_last, wanted)
-    (h, c), x, out = [s.contiguous() for s in hx], x.contiguous(), out.contiguous()
+    (h, c), x, out = [ORIGINAL.contiguous(s) for s in hx], ORIGINAL.contiguous(x), ORIGINAL.contiguous(out)
     ways, batch, width = h.shape
     steps, inputs, each = len(x) if batch_sizes is None else len(counts), x.shape[-1], len(params) // ways
-    rows = x.numel() // inputs
+    rows = ORIGINAL.numel(x) // inputs
     # The kernel adds to these what each step says.
-    d_states = [x.new_zeros(h.shape) if g is None else g.clone(memory_format=torch.contiguous_format) for g in grad_last]
-    d_x = x.new_empty(x.shape) if wanted[0] else x
-    d_params = [x.new_empty(p.shape) for p in params] if wanted[2] else params
+    rows_first = torch.contiguous_format
+    d_states = [ORIGINAL.new_zeros(x, h.shape) if g is None else ORIGINAL.clone(g, memory_format=rows_first) for g in grad_last]
+    d_x = ORIGINAL.new_empty(x, x.shape) if wanted[0] else x
+    d_params = [ORIGINAL.new_empty(x, p.shape) for p in params] if wanted[2] else params
     flags = (BIASES if biases else 0) | (PACKED if batch_sizes is not None else 0) | (WANT_X if wanted[0] else 0)
     flags |= (WANT_WEIGHTS if wanted[2] else 0) | (0 if grad_out is None else HAS_GRAD_OUT)
-    given = out if grad_out is None else grad_out.contiguous()
+    given = out if grad_out is None else ORIGINAL.contiguous(grad_out)
     for way in range(ways):
-        w, u = [p.contiguous() for p in params[way * each : way * each + 2]]
+        w, u = [ORIGINAL.contiguous(p) for p in params[way * each : way * each + 2]]
         d_w, d_u, *sums = d_params[way * each : (way + 1) * each]
         d_b, d_v = sums or (d_w, d_w)
         gates, side = kept[way * (GATES + 1) * rows * width :], width * way
@@ -189,8 +190,8 @@ def padded(
     x: torch.Tensor, hx: list, params: list, biases: bool, count: int, dropout: float, train: bool, both: bool, batch_first: bool
 ) -> tuple[torch.Tensor, ...]:
     """`aten::lstm.input` without gradients: oneDNN's where it is as fast."""
-    if kernels() is not None and not (dropout and train) and x.dim() == 3 and x.shape[0 if batch_first else 1] <= FEW:
-        found = layers(x.transpose(0, 1) if batch_first else x, None, hx, params, biases, count, both)
+    if kernels() is not None and not (dropout and train) and ORIGINAL.dim(x) == 3 and x.shape[0 if batch_first else 1] <= FEW:
+        found = layers(ORIGINAL.transpose(x, 0, 1) if batch_first else x, None, hx, params, biases, count, both)
         if found is not None:
             return (found[0].transpose(0, 1) if batch_first else found[0], *found[1:])
     return aten.lstm.input(x, hx, params, biases, count, dropout, train, both, batch_first)  # type: ignore[no-any-return]
@@ -200,7 +201,7 @@ def packed(
     x: torch.Tensor, batch_sizes: torch.Tensor, hx: list, params: list, biases: bool, count: int, dropout: float, train: bool, both: bool
 ) -> tuple[torch.Tensor, ...]:
     """`aten::lstm.data` without gradients."""
-    if kernels() is not None and not (dropout and train) and x.dim() == 2:
+    if kernels() is not None and not (dropout and train) and ORIGINAL.dim(x) == 2:
         found = layers(x, batch_sizes, hx, params, biases, count, both)
         if found is not None:
             return found
@@ -213,7 +214,7 @@ def layers(
     """All layers by our kernels; None for what they do not take."""
     ways = 2 if both else 1
     each = (4 if biases else 2) * ways
-    if count < 1 or len(params) != each * count or len(hx) != 2 or any([s.dim() != 3 or len(s) != ways * count for s in hx]):
+    if count < 1 or len(params) != each * count or len(hx) != 2 or any([ORIGINAL.dim(s) != 3 or len(s) != ways * count for s in hx]):
         return None
     if not fits(x, [s[:ways] for s in hx], params[:each], biases, both):
         return None

@@ -137,6 +137,26 @@ def needed(value: Any) -> None:
     """Emitted code that has made `value` to call this has done what its making does."""
 
 
+OWN = dict(vars(of_now.Tensor))
+
+
+class tensors_as_they_were:  # noqa: N801
+    """Within, the methods of tensors are PyTorch's: its Python code for shapes asks tensors that are not the program's."""
+
+    __slots__ = ("replaced",)
+
+    def __enter__(self) -> None:
+        now, tensor = vars(of_now.Tensor), of_now.Tensor
+        changed = [n for n, v in now.items() if OWN.get(n) is not v] + [n for n in OWN if n not in now]
+        self.replaced = [(n, now.get(n, OWN)) for n in changed if n in OWN or hasattr(of_now._C.TensorBase, n)]
+        for name, _ in self.replaced:
+            setattr(tensor, name, OWN[name]) if name in OWN else delattr(tensor, name)
+
+    def __exit__(self, *_: object) -> None:
+        for name, theirs in self.replaced:
+            delattr(of_now.Tensor, name) if theirs is OWN else setattr(of_now.Tensor, name, theirs)
+
+
 def is_own(method: str) -> bool:
     """Whether a method of tensors is PyTorch's."""
     return getattr(torch.Tensor, method) is getattr(ORIGINAL, method)

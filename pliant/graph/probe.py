@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.graph.dispatch import check, record, through_meta
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.rules.shape import key, new, same, strided
 from pliant.graph.rules.table import handler
 from pliant.graph.traced import TracedTensor, Untraceable
@@ -27,8 +27,8 @@ def example(trace: Any, x: Any) -> Any:
     if type(x) is TracedTensor:
         sizes, strides = [[likely(trace, v) for v in vs] for vs in (x.sizes, x.strides)]
         span = 1 + sum((s - 1) * t for s, t in zip(sizes, strides)) if 0 not in sizes else 0
-        data = torch.linspace(0.1, 1.0, span).to(x.dtype)
-        return data.as_strided(sizes, strides)
+        data = ORIGINAL.to(torch.linspace(0.1, 1.0, span), x.dtype)
+        return ORIGINAL.as_strided(data, sizes, strides)
     return likely(trace, x) if type(x) is torch.SymInt else x
 
 
@@ -61,9 +61,9 @@ def bags(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         return out
     twins = [torch.zeros(n, dtype=t.dtype) for n, t in zip(((ROWS, WIDTH), (INDICES,), (OFFSETS,)), (weight, indices, offsets))]
     if not same(weight.strides[1], 1):
-        twins[0] = torch.zeros(WIDTH, ROWS, dtype=weight.dtype).t()
+        twins[0] = ORIGINAL.t(torch.zeros(WIDTH, ROWS, dtype=weight.dtype))
     if (scale := more.get("per_sample_weights")) is not None:
-        more["per_sample_weights"] = torch.zeros(2 * INDICES, dtype=scale.dtype).as_strided(
+        more["per_sample_weights"] = ORIGINAL.as_strided(torch.zeros(2 * INDICES, dtype=scale.dtype),
             (INDICES,), (1 if same(scale.strides[0], 1) else 2,)
         )
     if more.get("padding_idx", -1) >= 0:
@@ -81,12 +81,12 @@ def arranged(trace: Any, func: Any, x: TracedTensor, real: torch.Tensor) -> Trac
     n = len(x.sizes)
     strides: list[Any] = [0] * n
     step: Any = 1
-    for d in sorted(range(n), key=lambda d: (real.stride(d), -d)):
+    for d in sorted(range(n), key=lambda d: (ORIGINAL.stride(real, d), -d)):
         strides[d] = step
         step = step * x.sizes[d]
-    seen = [(likely(trace, t), real.stride(d)) for d, t in enumerate(strides) if real.size(d) > 1]
-    if real.numel() and any(a != b for a, b in seen):
+    seen = [(likely(trace, t), ORIGINAL.stride(real, d)) for d, t in enumerate(strides) if ORIGINAL.size(real, d) > 1]
+    if ORIGINAL.numel(real) and any(a != b for a, b in seen):
         raise Untraceable(func, "the layout of its result cannot be told in advance")
-    if all(map(same, strides, x.strides)) or not real.numel():
+    if all(map(same, strides, x.strides)) or not ORIGINAL.numel(real):
         return x
     return strided(trace, x.sizes, tuple(strides), x.dtype, x.device)

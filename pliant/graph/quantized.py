@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.rules.shape import new, require_equal
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
@@ -24,7 +24,7 @@ DYNAMIC_LINEAR = torch.ops.pliant.dynamic_linear.default
 
 
 def int8_mm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return torch.mm(x, weight.t().to(x.dtype))
+    return torch.mm(x, ORIGINAL.to(ORIGINAL.t(weight), x.dtype))
 
 
 LIBRARY.impl("int8_mm", int8_mm, "CPU")

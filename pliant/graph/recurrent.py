@@ -19,7 +19,7 @@ from pliant.graph.dispatch import check, twin
 from pliant.graph.handlers import bound, fresh, new_size, numel
 from pliant.graph.known_numbers import NUMBERS
 from pliant.graph.layout import ask
-from pliant.graph.originals import is_grad_enabled, torch
+from pliant.graph.originals import ORIGINAL, is_grad_enabled, torch
 from pliant.graph.record import Bind, Op
 from pliant.graph.recurrent_gradients import BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS
 from pliant.graph.rules.shape import known_equal, new, same, strided
@@ -90,15 +90,16 @@ def stacked(
     ranks = ([2, 2, 1, 1, 2] if biases else [2, 2, 2])[: each // ways]
     if [len(w.sizes) for w in params] != ranks * many:
         raise Untraceable(op.input, "weights that some kernels take as others than they are, whose gradients are like the weights")
-    x = x.transpose(0, 1) if batch_first else x
+    x = ORIGINAL.transpose(x, 0, 1) if batch_first else x
     whole = op is aten.lstm and each // ways == (4 if biases else 2)  # no projections
     library = whole and batch_sizes is None and for_onednn(trace, x, states, params)
     ours = whole and lstm.available() and for_our_kernels(trace, x, batch_sizes, states, params)
     how, kept = How(ours, strict=library and not both), library and not ours
-    x, states = (x.contiguous(), [h.contiguous() for h in states]) if library else (x, states)  # as PyTorch, whose copies nobody writes to
+    if library:  # as PyTorch, whose copies nobody writes to
+        x, states = ORIGINAL.contiguous(x), [ORIGINAL.contiguous(h) for h in states]
     last: list[list] = [[] for _ in states]
     for layer in range(count):
-        own = [h.narrow(0, layer * ways, ways) for h in states] if count > 1 else states
+        own = [ORIGINAL.narrow(h, 0, layer * ways, ways) for h in states] if count > 1 else states
         weights = params[layer * each : (layer + 1) * each]
         if kept:
             x, *ends = onednn_layer(x, own, weights, count, biases, both, batch_first, train)
@@ -109,7 +110,7 @@ def stacked(
         if p != 0 and train and layer < count - 1:
             x = torch.dropout(x, p, True)
     final = [torch.cat(found) if count > 1 else found[0] for found in last]
-    return (x.transpose(0, 1) if batch_first else x, *final)
+    return (ORIGINAL.transpose(x, 0, 1) if batch_first else x, *final)
 
 
 def for_onednn(trace: Any, x: Any, states: list, params: list) -> bool:
@@ -142,7 +143,7 @@ def onednn_layer(x: Any, states: list, params: list, count: int, biases: bool, b
     for way in range(2 if both else 1):
         w, u, *sums = params[way * each : (way + 1) * each]
         sums = sums or [torch.zeros(p.sizes, dtype=p.dtype) for p in (w, u)]  # as PyTorch has it
-        h, c = [s.select(0, way) for s in states]
+        h, c = [ORIGINAL.select(s, 0, way) for s in states]
         out, *end = OneDNN.apply((way == 1, states[0].sizes[2], count, biases, both, batch_first, train), x, w, u, *sums, h, c)
         results.append(out)
         ends.append(end)
@@ -169,8 +170,9 @@ class OneDNN(torch.autograd.Function):
         if is_grad_enabled():
             x, *params, h, c = tensors[:7]
             params = params if biases else params[:2]  # in the place of biases are matrices of zeros
-            out, *last = aten.lstm.input(x.flip(0) if reverse else x, [h[None], c[None]], params, biases, 1, 0.0, train, False, False)
-            results = out.flip(0) if reverse else out, *[t[0] for t in last]
+            given = ORIGINAL.flip(x, 0) if reverse else x
+            out, *last = aten.lstm.input(given, [h[None], c[None]], params, biases, 1, 0.0, train, False, False)
+            results = ORIGINAL.flip(out, 0) if reverse else out, *[t[0] for t in last]
             return None, *gradients_of(results, grads, tensors[:7], ctx.needs_input_grad[1:])
         func = aten.mkldnn_rnn_layer_backward.default
         return None, *func(*tensors, *grads, reverse, 2, width, count, biases, train, both, [], batch_first, kept)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pliant.graph.originals import gradients, torch
+from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.rules.shape import new
 from pliant.graph.rules.table import rule
 
@@ -84,33 +84,33 @@ def lstm(x: Any, steps: Steps, hx: list, out: Any, params: list, grads: list) ->
     gates[:, 2 * width : 3 * width].tanh_()
     gates[:, 3 * width :].sigmoid_()
     i, f, g, o = gates.split(width, 1)
-    c_before, c_after, c = torch.empty_like(i), i * g, c0.clone()
+    c_before, c_after, c = torch.empty_like(i), i * g, ORIGINAL.clone(c0)
     state, kept, new, forget = steps.heads(c), steps.cut(c_before), steps.cut(c_after), steps.cut(f)
     for at in steps.order:
-        kept[at].copy_(state[at])
-        state[at].copy_(new[at].addcmul_(state[at], forget[at]))
+        ORIGINAL.copy_(kept[at], state[at])
+        ORIGINAL.copy_(state[at], ORIGINAL.addcmul_(new[at], state[at], forget[at]))
     t = c_after.tanh()
     to_c = steps.cut(o * (1 - t * t))
     of_c = steps.cut(torch.stack([g * i * (1 - i), c_before * f * (1 - f), i * (1 - g * g)], 1))
     of_h = steps.cut(t * o * (1 - o))
     d_gates = torch.empty_like(gates)
-    d_steps, d_c, d_h = steps.cut(d_gates), steps.cut(d_gates.view(-1, 4, width)[:, :3]), steps.cut(d_gates[:, 3 * width :])
-    d_out = steps.cut(grads[0] if p is None else grads[0].clone())
-    last_h, last_c = grads[1].clone(), grads[2].clone()
+    d_steps, d_c, d_h = steps.cut(d_gates), steps.cut(ORIGINAL.view(d_gates, -1, 4, width)[:, :3]), steps.cut(d_gates[:, 3 * width :])
+    d_out = steps.cut(grads[0] if p is None else ORIGINAL.clone(grads[0]))
+    last_h, last_c = ORIGINAL.clone(grads[1]), ORIGINAL.clone(grads[2])
     rest_h, rest_c = steps.heads(last_h), steps.heads(last_c)
     for at in reversed(steps.order):
         if p is None:
             dh = rest_h[at] + d_out[at]
         else:
-            dh = d_out[at].add_(rest_h[at]) @ p
+            dh = ORIGINAL.add_(d_out[at], rest_h[at]) @ p
         dc = torch.addcmul(rest_c[at], dh, to_c[at])
-        torch.mul(dc.unsqueeze(1), of_c[at], out=d_c[at])
+        torch.mul(ORIGINAL.unsqueeze(dc, 1), of_c[at], out=d_c[at])
         torch.mul(dh, of_h[at], out=d_h[at])
         torch.mm(d_steps[at], u, out=rest_h[at])
         torch.mul(dc, forget[at], out=rest_c[at])
     of_x, weights = of_products(d_gates, d_gates, x, w, before, b is not None)
     if p is not None:
-        weights.append(torch.cat(d_out).t() @ (o * t))
+        weights.append(ORIGINAL.t(torch.cat(d_out)) @ (o * t))
     return of_x, [last_h, last_c], weights
 
 
@@ -119,19 +119,19 @@ def gru(x: Any, steps: Steps, hx: list, out: Any, params: list, grads: list) -> 
     w, u, b, v, _ = params
     before = steps.previous(out, hx[0])
     width = before.shape[1]
-    of_x = torch.addmm(b, x, w.t()) if b is not None else x @ w.t()
-    of_before = torch.addmm(v, before, u.t()) if v is not None else before @ u.t()
+    of_x = torch.addmm(b, x, ORIGINAL.t(w)) if b is not None else x @ ORIGINAL.t(w)
+    of_before = torch.addmm(v, before, ORIGINAL.t(u)) if v is not None else before @ ORIGINAL.t(u)
     r, z = (of_x[:, : 2 * width] + of_before[:, : 2 * width]).sigmoid_().split(width, 1)
     n_of_before = of_before[:, 2 * width :]
     n = torch.addcmul(of_x[:, 2 * width :], r, n_of_before).tanh_()
     of_n = (1 - z) * (1 - n * n)
     of_h = steps.cut(torch.stack([of_n * n_of_before * r * (1 - r), (before - n) * z * (1 - z), of_n * r], 1))
-    d_before, d_rows, last = torch.empty_like(of_x), torch.empty_like(out), grads[1].clone()
-    gates, gates3, rows = steps.cut(d_before), steps.cut(d_before.view(-1, 3, width)), steps.cut(d_rows)
+    d_before, d_rows, last = torch.empty_like(of_x), torch.empty_like(out), ORIGINAL.clone(grads[1])
+    gates, gates3, rows = steps.cut(d_before), steps.cut(ORIGINAL.view(d_before, -1, 3, width)), steps.cut(d_rows)
     d_out, rest, keep = steps.cut(grads[0]), steps.heads(last), steps.cut(z)
     for at in reversed(steps.order):
         dh = torch.add(rest[at], d_out[at], out=rows[at])
-        torch.mul(dh.unsqueeze(1), of_h[at], out=gates3[at])
+        torch.mul(ORIGINAL.unsqueeze(dh, 1), of_h[at], out=gates3[at])
         torch.mul(dh, keep[at], out=rest[at])
         rest[at].addmm_(gates[at], u)
     d_x = torch.cat([d_before[:, : 2 * width], d_rows * of_n], 1)
@@ -145,7 +145,7 @@ def plain(derivative: Any) -> Any:
     def run(x: Any, steps: Steps, hx: list, out: Any, params: list, grads: list) -> tuple:
         w, u, b, _, _ = params
         before, made = steps.previous(out, hx[0]), steps.cut(out)
-        d_rows, last = torch.empty_like(out), grads[1].clone()
+        d_rows, last = torch.empty_like(out), ORIGINAL.clone(grads[1])
         rows, d_out, rest = steps.cut(d_rows), steps.cut(grads[0]), steps.heads(last)
         for at in reversed(steps.order):
             derivative(rest[at] + d_out[at], made[at], rows[at])
@@ -157,15 +157,15 @@ def plain(derivative: Any) -> Any:
 
 
 def both_products(x: Any, w: Any, b: Any, h: Any, u: Any, v: Any) -> torch.Tensor:
-    out = x @ w.t() if b is None else torch.addmm(b, x, w.t())
-    out.addmm_(h, u.t())
-    return out if v is None else out.add_(v)
+    out = x @ ORIGINAL.t(w) if b is None else torch.addmm(b, x, ORIGINAL.t(w))
+    out.addmm_(h, ORIGINAL.t(u))
+    return out if v is None else ORIGINAL.add_(out, v)
 
 
 def of_products(d_x: Any, d_h: Any, x: Any, w: Any, h: Any, biases: bool) -> tuple:
     """The gradient of `x`, and those of the weights and biases of `x w + b` and `h u + v`."""
-    sums = [d_x.sum(0), d_h.sum(0)] if biases else []
-    return d_x @ w, [d_x.t() @ x, d_h.t() @ h, *sums]
+    sums = [ORIGINAL.sum(d_x, 0), ORIGINAL.sum(d_h, 0)] if biases else []
+    return d_x @ w, [ORIGINAL.t(d_x) @ x, ORIGINAL.t(d_h) @ h, *sums]
 
 
 KINDS = {
@@ -180,39 +180,39 @@ def backward(
 ) -> list[torch.Tensor]:  # fmt: skip
     """`pliant::recurrent_backward`. Numbers of 16 bits are computed in float32."""
     inner = torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else x.dtype
-    counts = [x.shape[1]] * x.shape[0] if batch_sizes is None else batch_sizes.tolist()
-    rows, ways, each = x.to(inner).flatten(0, -2), 2 if both else 1, len(params) // (2 if both else 1)
-    states = [h.to(inner) for h in hx]
-    results = out.to(inner).flatten(0, -2).chunk(ways, 1)
-    given = [None] * ways if grad_out is None else grad_out.to(inner).flatten(0, -2).chunk(ways, 1)
+    counts = [x.shape[1]] * x.shape[0] if batch_sizes is None else ORIGINAL.tolist(batch_sizes)
+    rows, ways, each = ORIGINAL.flatten(ORIGINAL.to(x, inner), 0, -2), 2 if both else 1, len(params) // (2 if both else 1)
+    states = [ORIGINAL.to(h, inner) for h in hx]
+    results = ORIGINAL.flatten(ORIGINAL.to(out, inner), 0, -2).chunk(ways, 1)
+    given = [None] * ways if grad_out is None else ORIGINAL.flatten(ORIGINAL.to(grad_out, inner), 0, -2).chunk(ways, 1)
     d_x, d_states, d_params = torch.zeros_like(rows), [torch.empty_like(h) for h in states], []
     for way in range(ways):
-        w, u, *others = [p.to(inner) for p in params[way * each : (way + 1) * each]]
+        w, u, *others = [ORIGINAL.to(p, inner) for p in params[way * each : (way + 1) * each]]
         b, v = others[:2] if biases else (None, None)
         p = others[-1] if len(others) % 2 else None
-        ours = results[way].contiguous()
+        ours = ORIGINAL.contiguous(results[way])
         grads = [torch.zeros_like(ours) if given[way] is None else given[way]]
-        grads += [torch.zeros_like(h[way]) if g is None else g[way].to(inner) for h, g in zip(states, grad_last, strict=True)]
+        grads += [torch.zeros_like(h[way]) if g is None else ORIGINAL.to(g[way], inner) for h, g in zip(states, grad_last, strict=True)]
         own, last, weights = KINDS[kind](rows, Steps(counts, way == 1), [h[way] for h in states], ours, [w, u, b, v, p], grads)
         d_x += own
         for d, g in zip(d_states, last, strict=True):
             d[way] = g
         d_params += weights
-    groups = zip(wanted, ([d_x.view(x.shape)], d_states, d_params), strict=True)
-    return [g.to(x.dtype).contiguous() for needed, group in groups if needed for g in group]
+    groups = zip(wanted, ([ORIGINAL.view(d_x, x.shape)], d_states, d_params), strict=True)
+    return [ORIGINAL.contiguous(ORIGINAL.to(g, x.dtype)) for needed, group in groups if needed for g in group]
 
 
 def packed_rows(x: torch.Tensor, batch_sizes: torch.Tensor, rows: int, batch_first: bool) -> torch.Tensor:
-    x = x.transpose(0, 1) if batch_first else x
-    return torch.cat([x[step, :n] for step, n in enumerate(batch_sizes.tolist())])
+    x = ORIGINAL.transpose(x, 0, 1) if batch_first else x
+    return torch.cat([x[step, :n] for step, n in enumerate(ORIGINAL.tolist(batch_sizes))])
 
 
 def unpacked_rows(x: torch.Tensor, batch_sizes: torch.Tensor, sizes: list[int], batch_first: bool) -> torch.Tensor:
-    out = x.new_zeros((sizes[1], sizes[0], *sizes[2:]) if batch_first else sizes)
-    counts = batch_sizes.tolist()
+    out = ORIGINAL.new_zeros(x, (sizes[1], sizes[0], *sizes[2:]) if batch_first else sizes)
+    counts = ORIGINAL.tolist(batch_sizes)
     for step, rows in enumerate(x.split(counts)):
         out[step, : counts[step]] = rows
-    return out.transpose(0, 1) if batch_first else out
+    return ORIGINAL.transpose(out, 0, 1) if batch_first else out
 
 
 def as_library_s(x: Any, w: Any, u: Any, b: Any, v: Any, h: Any, c: Any, reverse: bool, *options: Any) -> tuple[Any, tuple]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides, is_open
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.rules.nn import TO_NOTHING
 from pliant.graph.rules.shape import holds
 from pliant.graph.traced import TracedTensor
@@ -34,7 +34,7 @@ def settled(args: tuple, kwargs: dict) -> dict:
     factors, x = kwargs.get("scale_factor"), kwargs.get("input")
     if factors is None or kwargs.get("recompute_scale_factor") or kwargs.get("antialias") or not isinstance(x, torch.Tensor):
         return kwargs
-    n = x.dim() - 2
+    n = ORIGINAL.dim(x) - 2
     whole = SETTLED.get((kwargs.get("mode", "nearest"), n), ())
     if not whole:
         return kwargs
@@ -60,7 +60,7 @@ OPERATORS = {
 def refused(args: tuple, kwargs: dict) -> bool:
     """Whether PyTorch's kernels may refuse what its Python code for symbols takes: numbers that are not float, nothing to resize."""
     x = (dict(zip(PARAMETERS, args, strict=False)) | kwargs).get("input")
-    return isinstance(x, torch.Tensor) and (not x.is_floating_point() or any(type(n) is int and n == 0 for n in x.shape[1:]))
+    return isinstance(x, torch.Tensor) and (not ORIGINAL.is_floating_point(x) or any(type(n) is int and n == 0 for n in x.shape[1:]))
 
 
 UPSAMPLING = frozenset([fn for name, fn in vars(torch._C._nn).items() if "upsample_" in name])
@@ -82,14 +82,15 @@ def stays_whole(args: tuple, kwargs: dict) -> bool:
         return False
     if any([type(n) is torch.SymInt and is_open(n.node.expr) for n in (*x.sizes, *sizes_of(given))]):
         return True
-    if given.get("mode", "nearest") == "nearest" and x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d):
+    nearest = given.get("mode", "nearest") == "nearest"
+    if nearest and ORIGINAL.dim(x) == 5 and ORIGINAL.is_contiguous(x, memory_format=torch.channels_last_3d):
         return True
-    one = x.dim() > 3 and any([type(n) is int and n == 1 for n in x.sizes[:2]])
+    one = ORIGINAL.dim(x) > 3 and any([type(n) is int and n == 1 for n in x.sizes[:2]])
     return one and not all(map(same, x.strides, contiguous_strides(x.sizes)))  # the stride of a dim of 1 is the kernel's own
 
 
 def key_of(given: dict) -> tuple:
-    return given.get("mode", "nearest"), given["input"].dim() - 2, bool(given.get("antialias"))
+    return given.get("mode", "nearest"), ORIGINAL.dim(given["input"]) - 2, bool(given.get("antialias"))
 
 
 def sizes_of(given: dict) -> Any:
@@ -101,7 +102,7 @@ def whole(args: tuple, kwargs: dict) -> Any:
     """`F.interpolate`, whose arguments it has looked at already, as one operator."""
     given = dict(zip(PARAMETERS, args, strict=False)) | kwargs
     x, size, factors = given["input"], given.get("size"), given.get("scale_factor")
-    n = x.dim() - 2
+    n = ORIGINAL.dim(x) - 2
     if size is None:
         factors = list(factors) if isinstance(factors, (tuple, list)) else [factors] * n
         size = [torch.sym_int(s * f) for s, f in zip(x.shape[2:], factors, strict=True)]
@@ -121,7 +122,7 @@ def to_nothing(out: Any, n: Any) -> bool:
 
 def packed(x: Any) -> Any:
     """Rows are resized into new ones; the Python code leaves them in the order of the strides that the input has."""
-    return x.contiguous() if type(x) is TracedTensor and len(x.sizes) == 3 and not x.dense else x
+    return ORIGINAL.contiguous(x) if type(x) is TracedTensor and len(x.sizes) == 3 and not x.dense else x
 
 
 def taken(n: Any, factor: Any, whole: tuple[int, ...]) -> Any:

@@ -18,6 +18,7 @@ from pliant.graph.originals import numpy, operator
 from pliant.graph.symnode import METHODS, SymNode, concrete, expr_of, number, to_sym
 from pliant.graph.traced import Printing
 from pliant.symbolic import ops
+from pliant.symbolic.magnitude import OF_A_FLOAT, bits
 
 
 @contextmanager
@@ -71,7 +72,7 @@ def rounded(self: Any, ndigits: Any = None) -> Any:
 
 
 def floor_division(turned: bool) -> Callable[..., Any]:
-    """`//` of floats, which is not the floor of the quotient (`1.0 // 0.1` is 9.0)."""
+    """`//`, which of floats is not the floor of the quotient (`1.0 // 0.1` is 9.0, and `0.0 // -2` is -0.0)."""
 
     def method(self: Any, other: Any) -> Any:
         if type(other) in NUMBERS:
@@ -113,6 +114,8 @@ EXTRA: dict[type, dict[str, Callable[..., Any]]] = {
         "__hash__": pinned(hash),
         "__format__": pinned(format),
         "__repr__": shown,
+        "__floordiv__": floor_division(False),
+        "__rfloordiv__": floor_division(True),
         "__divmod__": int_divmod,
         "__rdivmod__": int_rdivmod,
         "__round__": rounded,
@@ -146,7 +149,12 @@ EXTRA: dict[type, dict[str, Callable[..., Any]]] = {
 
 
 COMPARISONS = "eq ne lt le gt ge".split()
-ARITHMETIC = "add radd sub rsub mul rmul floordiv rfloordiv mod rmod truediv rtruediv pow rpow and rand or ror xor rxor".split()
+ARITHMETIC = (
+    "add radd sub rsub mul rmul floordiv rfloordiv mod rmod truediv rtruediv pow rpow and rand or ror xor rxor"
+    " lshift rlshift rshift rrshift"
+).split()
+BEHIND_SCALARS = -1000.0
+"""NumPy's scalars, of a million less, leave an operator to a number of this priority; arrays, of zero, do not."""
 OTHER_NUMBERS = (int, float, decimal.Decimal, fractions.Fraction, numpy.number, numpy.bool_)
 USUAL = {int, float, bool, complex, torch.SymInt, torch.SymFloat, torch.SymBool, type(None), str}
 
@@ -160,8 +168,14 @@ def beside_subclasses(name: str, theirs: Callable[..., Any]) -> Callable[..., An
     if own is None:
         own = getattr(operator, name[1:], None) or getattr(operator, name[1:] + "_")
 
+    compares = name in COMPARISONS
+
     def method(self: Any, other: Any) -> Any:
-        if type(other) in USUAL or type(self.node) is not SymNode or not isinstance(other, OTHER_NUMBERS):
+        if type(self.node) is not SymNode:
+            return theirs(self, other)
+        if type(other) in USUAL:
+            return own(concrete(self), concrete(other)) if compares and too_large(self, other) else theirs(self, other)
+        if not isinstance(other, OTHER_NUMBERS):
             return theirs(self, other)
         return own(other, concrete(self)) if from_right else own(concrete(self), other)
 
@@ -169,19 +183,35 @@ def beside_subclasses(name: str, theirs: Callable[..., Any]) -> Callable[..., An
     return method
 
 
+def too_large(a: Any, b: Any) -> bool:
+    """Whether of two numbers one is a float, and one an integer that may be too large for a float: Python compares them all the same."""
+    whole, real = (a, b) if type(a) is torch.SymInt else (b, a)
+    return type(whole) is torch.SymInt and type(real) in (float, torch.SymFloat) and bits(whole.node.expr) >= OF_A_FLOAT
+
+
 def install() -> None:
     """Add `EXTRA` to PyTorch's classes; foreign nodes keep their behaviour."""
     for whole in (torch.SymInt, torch.SymBool):  # decimals ask for them, as of every rational number
         setattr(whole, "numerator", property(lambda self: int(concrete(self))))  # noqa: B010
         setattr(whole, "denominator", property(lambda self: 1))  # noqa: B010
-    for kind in (torch.SymInt, torch.SymFloat):
-        for name in COMPARISONS + ARITHMETIC:
-            theirs = getattr(kind, f"__{name}__", None)
-            if theirs is not None:
-                setattr(kind, f"__{name}__", beside_subclasses(name, theirs))
     for cls, methods in EXTRA.items():
         for name, ours in methods.items():
             setattr(cls, name, guarded(name, ours, getattr(cls, name, None)))
+    for kind in (torch.SymInt, torch.SymFloat, torch.SymBool):
+        for name in COMPARISONS + ARITHMETIC:
+            theirs = getattr(kind, f"__{name}__", says_nothing)
+            setattr(kind, f"__{name}__", beside_subclasses(name, theirs))
+        setattr(kind, "__array_priority__", property(priority))  # noqa: B010
+
+
+def says_nothing(self: Any, other: Any) -> Any:
+    return NotImplemented
+
+
+def priority(self: Any) -> float:
+    if type(self.node) is not SymNode:
+        raise AttributeError("__array_priority__")
+    return BEHIND_SCALARS
 
 
 def guarded(name: str, ours: Callable[..., Any], theirs: Any) -> Callable[..., Any]:

@@ -8,7 +8,6 @@ hint without the scope knowing. Sizes and strides questions (contiguity and the 
 from __future__ import annotations
 
 import builtins
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +15,10 @@ from typing import Any
 import torch
 
 from pliant.graph import layout
+from pliant.graph.originals import math
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
+from pliant.symbolic.magnitude import LARGEST, OF_A_FLOAT, bits
 from pliant.symbolic.scope import DataDependent, Scope
 
 Number = int | float | bool
@@ -260,14 +261,14 @@ class SymNode:
         a, b = number(self.expr), number(other.expr)
         if a.kind is int and b.kind is int:
             if not layout.ask(self.scope, ops.ge(b, 0), site_hook()):
-                a, b = ops.to_float(a), ops.to_float(b)
+                a, b = in_float(self.scope, a), in_float(self.scope, b)
             else:
                 try:
                     return SymNode(self.scope, ops.pow_(a, b))
                 except ValueError:  # the sign is known to the scope only
                     b = b.ctx.lift(SymNode(self.scope, b).guard_int())
         elif a.kind is not b.kind:
-            a, b = real(a), real(b)
+            a, b = in_float(self.scope, a), in_float(self.scope, b)
         return SymNode(self.scope, ops.pow_(a, b))
 
     def lshift(self, other: SymNode) -> SymNode:
@@ -307,6 +308,27 @@ def real(e: Expr) -> Expr:
     return e if e.kind is float else ops.to_float(number(e))
 
 
+TOO_LARGE = "int too large to convert to float"
+QUOTIENT_TOO_LARGE = "integer division result too large for a float"
+
+
+def in_float(scope: Scope, e: Expr) -> Expr:
+    """`float(e)`. That an integer is not too large for one is an assertion: Python raises otherwise, whoever reads the float."""
+    e = number(e)
+    if e.kind is int and bits(e) >= OF_A_FLOAT and not scope.assume(ops.le(ops.abs_(e), LARGEST), site_hook(), TOO_LARGE, OverflowError):
+        raise OverflowError(TOO_LARGE)
+    return real(e)
+
+
+def quotient(scope: Scope, a: Expr, b: Expr) -> Expr:
+    """A quotient of integers, which are divided before they are rounded."""
+    if bits(a) >= OF_A_FLOAT:
+        fits = ops.le(ops.abs_(a), ops.mul(ops.abs_(b), LARGEST))
+        if not scope.assume(fits, site_hook(), QUOTIENT_TOO_LARGE, OverflowError):
+            raise OverflowError(QUOTIENT_TOO_LARGE)
+    return ops.truediv(a, b)
+
+
 def arithmetic(op: Callable[[Expr, Expr], Expr]) -> Callable[[SymNode, SymNode], SymNode]:
     """An operator on two numbers, after Python's promotion. (Expressions' own operators are quickest: they look themselves up first.)"""
 
@@ -316,7 +338,7 @@ def arithmetic(op: Callable[[Expr, Expr], Expr]) -> Callable[[SymNode, SymNode],
         if kind is not b.kind or kind is bool:
             a, b = number(a), number(b)
             if a.kind is not b.kind:
-                a, b = real(a), real(b)
+                a, b = in_float(self.scope, a), in_float(self.scope, b)
         return SymNode(self.scope, op(a, b))
 
     return method
@@ -328,7 +350,7 @@ def division(op: Callable[[Expr, Expr], Expr], message: str, real_only: bool = F
     def method(self: SymNode, other: SymNode) -> SymNode:
         a, b = number(self.expr), number(other.expr)
         if real_only or a.kind is not b.kind:
-            a, b = real(a), real(b)
+            a, b = in_float(self.scope, a), in_float(self.scope, b)
         if layout.Framework.metadata and b.kind is int and b.const is None and (not b.backed or layout.is_declared(b)):
             if not self.scope.known_true(ops.ne(b, 0)):
                 b = ops.where(ops.eq(b, 0), 1, b)  # nobody will look at sizes worked out from those of nothing
@@ -340,14 +362,14 @@ def division(op: Callable[[Expr, Expr], Expr], message: str, real_only: bool = F
             words = message if b.kind is int else of_floats
             if b.const is not None or not self.scope.assume(ops.ne(b, 0), site_hook(), words, ZeroDivisionError):
                 raise ZeroDivisionError(words)
-        return SymNode(self.scope, op(a, b))
+        return SymNode(self.scope, quotient(self.scope, a, b) if op is ops.truediv and a.kind is int else op(a, b))
 
     return method
 
 
 def real_arithmetic(op: Callable[[Expr, Expr], Expr]) -> Callable[[SymNode, SymNode], SymNode]:
     def method(self: SymNode, other: SymNode) -> SymNode:
-        return SymNode(self.scope, op(real(self.expr), real(other.expr)))
+        return SymNode(self.scope, op(in_float(self.scope, self.expr), in_float(self.scope, other.expr)))
 
     return method
 
@@ -358,6 +380,13 @@ def logical(on_bools: Callable[[Expr, Expr], Expr], on_ints: Callable[[Expr, Exp
         if a.kind is bool and b.kind is bool:
             return SymNode(self.scope, on_bools(a, b))
         return SymNode(self.scope, on_ints(number(a), number(b)))
+
+    return method
+
+
+def of_float(op: Callable[[Expr], Expr]) -> Callable[[SymNode], SymNode]:
+    def method(self: SymNode) -> SymNode:
+        return SymNode(self.scope, op(in_float(self.scope, self.expr)))
 
     return method
 
@@ -430,12 +459,12 @@ METHODS: dict[str, Callable[..., SymNode]] = {
     "neg": unary(ops.neg),
     "pos": unary(lambda e: e),
     "abs": unary(ops.abs_),
-    "sym_float": unary(real),
+    "sym_float": of_float(lambda e: e),
     "sym_int": to_integer(ops.trunc),
     "trunc": to_integer(ops.trunc),
     "floor": to_integer(ops.floor),
     "ceil": to_integer(ops.ceil),
-    **{f"sym_{n}": unary(ops.DOORS[n], real) for n in MATH},
+    **{f"sym_{n}": of_float(ops.DOORS[n]) for n in MATH},
 }
 for _name, _method in METHODS.items():
     setattr(SymNode, _name, _method)

@@ -129,6 +129,7 @@ class Trace:
         self.before: tuple | None = None  # metadata that the operator which is being recorded has changed in place
         self.strides_memo: dict[tuple, tuple] = {}
         self.templates: dict[Any, TracedTensor] = {}  # (`traced.make`)
+        self.sizes: set[Any] = set()  # expressions that are the size of a result, hence not less than 0
         self.next_vid = 0
         self.next_unbacked = 0
         self.n_forward: int | None = None
@@ -293,6 +294,7 @@ class Trace:
         self.known, self.n_forward = known, n_forward
         self.masks.clear()
         self.items.clear()
+        self.sizes.clear()
         self.scope.rollback(scope)
 
     def __str__(self) -> str:

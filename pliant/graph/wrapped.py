@@ -94,7 +94,7 @@ class Whole(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, build: Callable[..., Any], names: list[str], *parts: Any) -> Any:
-        w = build(*[p.detach() for p in parts])
+        w = build(*[ORIGINAL.detach(p) for p in parts])
         ctx.cls, ctx.names = type(w), names
         return w
 

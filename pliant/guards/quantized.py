@@ -13,7 +13,7 @@ from typing import Any
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pliant import native
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.quantized import DYNAMIC_LINEAR, LIBRARY
 from pliant.guards.views import view
 
@@ -29,15 +29,15 @@ def dynamic_linear(x: Any, weight: Any, scale: Any, sums: Any, bias: Any, most: 
     """`pliant::dynamic_linear` on the CPU: what compiled programs do inside of their native functions."""
     n, k = weight.shape
     given = [(scale, torch.float32), (sums, torch.int32), *([] if bias is None else [(bias, torch.float32)])]
-    fits = all(t.dtype is dtype and t.shape == (n,) and t.is_contiguous() for t, dtype in given)
-    if not fits or weight.dtype is not torch.int8 or not weight.is_contiguous():
+    fits = all(t.dtype is dtype and t.shape == (n,) and ORIGINAL.is_contiguous(t) for t, dtype in given)
+    if not fits or weight.dtype is not torch.int8 or not ORIGINAL.is_contiguous(weight):
         raise RuntimeError("dynamic_linear of parts that do not fit each other")
-    if x.dtype is not torch.float32 or x.dim() < 2 or x.shape[-1] != k:
+    if x.dtype is not torch.float32 or ORIGINAL.dim(x) < 2 or x.shape[-1] != k:
         raise RuntimeError(f"dynamic_linear of {x.dtype} of shape {tuple(x.shape)} with a weight of shape {tuple(weight.shape)}")
-    x = x.contiguous()
-    out = x.new_empty((*x.shape[:-1], n))
-    rows = x.numel() // k if k else out.numel() // max(n, 1)
-    data = [t.data_ptr() if t is not None else 0 for t in (x, weight, scale, sums, bias, out)]
+    x = ORIGINAL.contiguous(x)
+    out = ORIGINAL.new_empty(x, (*x.shape[:-1], n))
+    rows = ORIGINAL.numel(x) // k if k else ORIGINAL.numel(out) // max(n, 1)
+    data = [ORIGINAL.data_ptr(t) if t is not None else 0 for t in (x, weight, scale, sums, bias, out)]
     failure = _routine(Box(*data, rows, n, k, k, k, most, fused))
     if failure:
         error, words = next(((e, w) for code, e, w in native.FAILURES.values() if code == failure), (RuntimeError, "out of memory"))
@@ -72,18 +72,19 @@ def unpacked(p: Any) -> tuple:
     if type(p) is not torch.ScriptObject or p._type().name() != PACKED:  # type: ignore[attr-defined]
         raise ValueError("no packed linear layer")
     quantized, bias = torch.ops.quantized.linear_unpack(p)
-    if quantized.dtype is not torch.qint8 or quantized.dim() != 2:
+    if quantized.dtype is not torch.qint8 or ORIGINAL.dim(quantized) != 2:
         raise ValueError(f"a packed weight of {quantized.dtype}")
     per_channel = quantized.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric)
     zeros = quantized.q_per_channel_zero_points() if per_channel else torch.tensor(quantized.q_zero_point())
-    if zeros.any() or per_channel and quantized.q_per_channel_axis() != 0:
+    if ORIGINAL.any(zeros) or per_channel and quantized.q_per_channel_axis() != 0:
         raise ValueError("a packed weight with zero points")
-    weight = quantized.int_repr().contiguous()
+    weight = ORIGINAL.contiguous(ORIGINAL.int_repr(quantized))
     n = weight.shape[0]
-    scale = quantized.q_per_channel_scales().float() if per_channel else torch.full((n,), quantized.q_scale(), dtype=torch.float32)
-    sums = weight.sum(1, dtype=torch.int32)
+    each = ORIGINAL.q_per_channel_scales(quantized) if per_channel else torch.full((n,), quantized.q_scale(), dtype=torch.float32)
+    scale = ORIGINAL.float(each)
+    sums = ORIGINAL.sum(weight, 1, dtype=torch.int32)
     if bias is not None:
-        bias = bias.detach().float().contiguous()
+        bias = ORIGINAL.contiguous(ORIGINAL.float(ORIGINAL.detach(bias)))
     how = behaviour(p, weight, scale, sums, bias)
     held = [None if t is None else torch.nn.Parameter(t, requires_grad=False) for t in (weight, scale, sums, bias)]
     return (*held, *how)
@@ -98,7 +99,7 @@ def behaviour(p: Any, weight: Any, scale: Any, sums: Any, bias: Any) -> tuple[bo
         for fused in (True, False):
             got = {r: DYNAMIC_LINEAR(x, weight, scale, sums, bias, REDUCED if r and reduces else LEVELS, fused) for r in want}
             same = {r: torch.equal(got[r], want[r]) for r in want}
-            near = all([torch.allclose(got[r], want[r], rtol=1e-6, atol=1e-6 * float(want[r].abs().max())) for r in want])
+            near = all([torch.allclose(got[r], want[r], rtol=1e-6, atol=1e-6 * float(ORIGINAL.max(ORIGINAL.abs(want[r])))) for r in want])
             found.append(((reduces, fused), same, near))
     exact = [(*how, True) for how, same, _ in found if all(same.values())]
     close = [(*how, True) for how, _, near in found if near]
@@ -113,9 +114,9 @@ def probes(weight: Any) -> Any:
     """Rows to try an engine with: without instructions for it, sums of two products of bytes are cut to 16 bits. So beside ordinary rows
     there are those that make the sums of the largest weights as large as they can be."""
     n, k = weight.shape
-    plain = torch.linspace(-1.0, 1.3, 3 * k).reshape(3, k)
+    plain = ORIGINAL.reshape(torch.linspace(-1.0, 1.3, 3 * k), 3, k)
     if n == 0 or k < 2:
         return plain
-    pairs = weight[:, : k - k % 2].reshape(n, -1, 2).sum(2, dtype=torch.int32).abs().amax(1)
+    pairs = ORIGINAL.abs(ORIGINAL.sum(ORIGINAL.reshape(weight[:, : k - k % 2], n, -1, 2), 2, dtype=torch.int32)).amax(1)
     largest = weight[pairs.topk(min(n, 4)).indices]
     return torch.cat([plain, torch.where(largest > 0, 1.3, -1.0), torch.where(largest < 0, 1.3, -1.0)])

@@ -12,11 +12,14 @@ SHOWN = frozenset({*ATOMS, str, torch.dtype, torch.device, torch.Size, torch.lay
 """Types that print themselves."""
 BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("{", "}"), dict: ("{", "}")}
 NAMED = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+LONG = 1024  # bits
 MOST = 20  # items of a container, of which a message shows the first few
 
 
 def value_text(v: Any, depth: int = 3) -> str:
     t = type(v)
+    if t is int and v.bit_length() > LONG:
+        return f"an int of {v.bit_length()} bits"  # which Python may refuse to write in decimals
     if t in SHOWN:
         return repr(v)
     if t not in BRACKETS or depth == 0:

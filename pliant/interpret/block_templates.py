@@ -13,7 +13,7 @@ from pliant import native as engine
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.growing import READERS
 from pliant.graph.operands import op_inputs
-from pliant.graph.originals import math
+from pliant.graph.originals import ORIGINAL, math
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.schema import written
 from pliant.graph.symnode import SYMS
@@ -344,7 +344,7 @@ def is_direct(t: Template, made: set[int]) -> bool:
             return False
         if op.grad and any([x.requires_grad for x in tensors_of((op.args, op.kwargs))]):
             return False
-    return not any([x.vid in made and (x._is_view() or x.storage_id < t.first_vid) for x in tensors_of(t.result)])
+    return not any([x.vid in made and (ORIGINAL._is_view(x) or x.storage_id < t.first_vid) for x in tensors_of(t.result)])
 
 
 # -- what is the same

@@ -570,7 +570,7 @@ def alike(a: TracedTensor, b: TracedTensor) -> bool:
         and all_same(a.sizes, b.sizes)
         and all_same(a.strides, b.strides)
         and same_size(a.offset, b.offset)
-        and a._is_view() is b._is_view()
+        and ORIGINAL._is_view(a) is ORIGINAL._is_view(b)
     )
 
 

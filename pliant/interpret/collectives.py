@@ -16,7 +16,7 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
 from pliant.graph.collectives import OPS, REDUCTIONS, RENAMED, group_named
-from pliant.graph.originals import is_grad_enabled, torch
+from pliant.graph.originals import ORIGINAL, is_grad_enabled, torch
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards import views
@@ -178,7 +178,7 @@ def in_place(name: str, called: str = "") -> None:
         tensors = [x for v in values for x in (v if type(v) is list else [v]) if type(x) is TracedTensor]
         if is_grad_enabled() and any([x.requires_grad for x in tensors]):
             raise refused("an in-place collective of tensors with gradients")
-        if any([x.is_complex() for x in tensors]) or c10d._world.pg_coalesce_state:
+        if any([ORIGINAL.is_complex(x) for x in tensors]) or c10d._world.pg_coalesce_state:
             raise refused("a collective of complex numbers, or one that is coalesced with others")
         graph_call(target, (*values, group), {})
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.originals import operator
-from pliant.interpret.state import vm
+from pliant.graph.traced import TracedTensor
+from pliant.interpret.state import Break, vm
 
 
 def at_begin() -> bool:
@@ -36,8 +37,11 @@ def nothing(*_: Any, **__: Any) -> None:
 
 def static(t: Any, index: Any = None) -> None:
     """`mark_static(t, index)` inside of what is compiled: nothing is noted on the tensor then, and its sizes are taken as they are."""
-    for size in t.shape if index is None else [t.size(index)]:
-        operator.index(size)
+    if type(t) is not TracedTensor:
+        raise Break("PL0004", "mark_static of what is no tensor", clean=True)
+    dims = range(len(t.sizes)) if index is None else index if isinstance(index, (list, tuple)) else (index,)
+    for d in dims:
+        operator.index(t.size(d))
 
 
 DECORATORS = "torch._dynamo.decorators"

@@ -175,7 +175,7 @@ def deep_tensor(o: Any, memo: dict) -> Any:
         vm.world.guard(o.source.dict(), "DICT_KEYS", tuple(real.__dict__))
     if o.requires_grad and (not is_leaf(o) or getattr_(o, "grad") is not None):
         raise Break("PL0012", "copy.deepcopy of a tensor that has a history or a gradient", clean=True)
-    plain = o.pytype is torch.Tensor and not o.is_conj() and not o.is_neg() and o.dense
+    plain = o.pytype is torch.Tensor and not ORIGINAL.is_conj(o) and not ORIGINAL.is_neg(o) and o.dense
     if not plain or (real is not None and (real.__dict__ or ORIGINAL.is_inference(real))) or (o.storage_id, "memory") in memo:
         raise Break("PL0012", "copy.deepcopy of a tensor that is a view, or of a class of its own", clean=True)
     if o.offset != 0:

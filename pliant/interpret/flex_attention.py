@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.nn.attention.flex_attention as flex
 
-from pliant.graph.originals import math, torch
+from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import in_torch
 from pliant.interpret.attributes import getattr_
@@ -31,7 +31,7 @@ def l_flex_attention(args: tuple, kw: dict) -> Any:
     given = dict(zip(NAMES, DEFAULTS)) | dict(zip(NAMES, args)) | kw
     q, k, v = tensors = [given[name] for name in NAMES[:3]]
     mask, aux, options = given["block_mask"], given["return_aux"], given["kernel_options"]
-    if not all([type(t) is TracedTensor and len(t.sizes) == 4 and t.is_floating_point() for t in tensors]):
+    if not all([type(t) is TracedTensor and len(t.sizes) == 4 and ORIGINAL.is_floating_point(t) for t in tensors]):
         raise refused("of other things than tensors of four dims")
     if any([t.pytype not in (torch.Tensor, torch.nn.Parameter) for t in tensors]):
         raise refused("of tensors of a class of the program's")

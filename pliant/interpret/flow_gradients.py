@@ -122,7 +122,7 @@ def differentiable(block: Block, results: list[Any], record: Callable[[], Any]) 
     """Record a branch, by `record`, as a node of the tape. Returns its results."""
     trace = vm.trace
     sources = wanted(block)
-    heads = [r for r in results if type(r) is TracedTensor and (r.is_floating_point() or r.is_complex())]
+    heads = [r for r in results if type(r) is TracedTensor and (ORIGINAL.is_floating_point(r) or ORIGINAL.is_complex(r))]
     if not sources or not heads or not is_grad_enabled():
         record()
         return results

@@ -25,7 +25,9 @@ from pliant.interpret import globalstate, in_torch, policy, tape, tensor_subclas
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
+from pliant.interpret.late_text import LateText, hold_to_type
 from pliant.interpret.lookasides import local_names, local_value, lookaside
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.subprograms import rehearsed
@@ -136,7 +138,7 @@ def rehearse(cls: type, ctx: Any, results: tuple) -> None:
         backward = getattr_(cls, "vjp")
 
     def run() -> Any:
-        tangents = [vm.trace.tangent(t) if type(t) is TracedTensor and t.is_floating_point() else None for t in results]
+        tangents = [vm.trace.tangent(t) if type(t) is TracedTensor and ORIGINAL.is_floating_point(t) else None for t in results]
         return call(backward, (ctx, *tangents), {})
 
     rehearsed("PL0020", f"the backward of {cls.__qualname__}", run, [ctx, results], ctx)
@@ -175,12 +177,23 @@ switch(torch.set_autocast_dtype, torch.get_autocast_dtype)
 def l_init_mark(args: tuple, kw: dict) -> None:
     mark, *rest = args
     given = dict(zip(("name", "args"), rest, strict=False)) | kw
+    if "name" not in given or len(rest) + len(kw) > len(given) or given.keys() - {"name", "args"}:
+        raise Break("PL0004", "a profiler's mark that is not made as one", clean=True)
     for name, value in {"args": None, **given, "run_callbacks_on_exit": True, "record": None, "_cupti_monitor_external_id": None}.items():
         setattr_(mark, name, value)
 
 
+def is_text(name: Any) -> bool:
+    if type(name) is Opaque and type(name.value) is str:
+        hold_to_type(name)
+        return True
+    return isinstance(name, str) or type(name) is LateText
+
+
 @lookaside(RECORD.__enter__)
 def l_enter_mark(args: tuple, kw: dict) -> Any:
+    if not is_text(getattr_(args[0], "name")) or (more := getattr_(args[0], "args")) is not None and not is_text(more):
+        raise Break("PL0004", "a profiler's mark whose name is no text", clean=True)
     setattr_(args[0], "run_callbacks_on_exit", False)  # should CPython leave the block
     return args[0]
 

@@ -180,7 +180,7 @@ def l_push(args: tuple, kw: dict) -> None:
     if HOOKS in vm.refused:
         raise Break("PL0027", "hooks on saved tensors around a graph break", clean=True)
     pack, unpack = args
-    like = [t for t in vm.trace.inputs if t.is_floating_point()][:1]
+    like = [t for t in vm.trace.inputs if ORIGINAL.is_floating_point(t)][:1]
 
     def there_and_back() -> Any:
         saved = vm.trace.tangent(like[0]) if like else graph_call(torch.ones, ((2, 2),), {})

@@ -43,7 +43,7 @@ def is_symbolic(k: Any) -> bool:
 def selected(x: Any, k: Any) -> tuple[Any, Any]:
     """`x` with its symbolic ints selected, and the rest of the index. What cannot be told apart is left as it is."""
     items = k if type(k) is tuple else (k,)
-    found = places(items, x.dim())
+    found = places(items, ORIGINAL.dim(x))
     if found is None:
         return x, k
     last = max([i for i, _ in found if items[i] is not None])
@@ -88,5 +88,5 @@ def consumes(item: Any) -> int | None:
     if type(item) in (int, slice, torch.SymInt):
         return 1
     if isinstance(item, torch.Tensor):
-        return item.dim() if item.dtype in (torch.bool, torch.uint8) else 1
+        return ORIGINAL.dim(item) if item.dtype in (torch.bool, torch.uint8) else 1
     return None  # a list may be a mask, of one dim or of several

@@ -29,7 +29,7 @@ from pliant.interpret.calls import LOOKASIDES, call, interp
 from pliant.interpret.capture import UNSET
 from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.opaque import Opaque
-from pliant.interpret.slots import truth
+from pliant.interpret.slots import truth, unpack
 from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import ROWS
 
@@ -125,10 +125,10 @@ def by_protocol(o: Any, cls: Any) -> bool:
         other = other_class(o, type_of(o))
         if other is not None and process_state.is_subclass(other, cls):
             return True
-        return all(has_statically(o, cls, name) for name in sorted(cls.__protocol_attrs__))
-    if typing._is_callable_members_only(cls) and by_abstract(o, cls):  # type: ignore[attr-defined]
+        return all(has_statically(o, cls, name) for name in sorted(unpack(getattr_(cls, "__protocol_attrs__"))))
+    names = sorted(unpack(interp(typing._get_protocol_attrs, (cls,), {})))  # type: ignore[attr-defined]
+    if all(asks_for_method(cls, name) for name in names) and by_abstract(o, cls):
         return True
-    names = sorted(typing._get_protocol_attrs(cls))  # type: ignore[attr-defined]
     if all(has_member(o, cls, name) for name in names):
         return True
     t = type_of(o)
@@ -145,7 +145,15 @@ def has_member(o: Any, cls: Any, name: str) -> bool:
         value = getattr_(o, name)
     except AttributeError:
         return False
-    return value is not None or not callable(getattr(cls, name, None))
+    return value is not None or not asks_for_method(cls, name)
+
+
+def asks_for_method(cls: Any, name: str) -> bool:
+    """Whether what the protocol itself has under a name can be called."""
+    try:
+        return is_callable(getattr_(cls, name))
+    except AttributeError:
+        return False
 
 
 def has_statically(o: Any, cls: Any, name: str) -> bool:
@@ -154,7 +162,7 @@ def has_statically(o: Any, cls: Any, name: str) -> bool:
         value = next((v for v in (lookup(o, name), lookup(type(o), name)) if v is not UNSET), UNSET)
     else:
         value = own_or_class(o, name)
-    return value is not UNSET and (value is not None or not callable(getattr(cls, name, None)))
+    return value is not UNSET and (value is not None or not asks_for_method(cls, name))
 
 
 def own_or_class(o: Any, name: str) -> Any:

@@ -83,7 +83,7 @@ def formatted(value: Any, conversion: int, spec: Any, firm: bool) -> LateText | 
             hold_to_type(value)
         if firm or vm.late_texts is not None and late(value):
             return LateText((Piece(value, conversion, spec),), firm)
-    if vm.late_texts is not None and (late(value) or late(spec)):
+    if vm.late_texts is not None and late(value) and type(spec) is str and may_fit(value, conversion, spec):
         return LateText(None)
     return None
 
@@ -152,6 +152,14 @@ def writable(value: Any, conversion: int, spec: str) -> bool:
     else:
         return False
     return fits(CONVERSIONS[conversion](sample), spec)
+
+
+def may_fit(value: Any, conversion: int, spec: str) -> bool:
+    """Whether to format this raises nothing, so that it may be left out where nobody reads the text. (That of a width may raise.)"""
+    t = type(value)
+    if t in NUMBERS:
+        return fits(CONVERSIONS[conversion](NUMBERS[t](1)), spec)
+    return not spec or t is LateText and fits("", spec)
 
 
 def fits(sample: Any, spec: str) -> bool:

@@ -351,7 +351,7 @@ LOOKASIDES[min] = extremum(min, torch.sym_min)
 @lookaside(abs, operator.abs)
 def l_abs(args: tuple, kw: dict) -> Any:
     v = args[0]
-    if type(v) is torch.SymInt or type(v) is torch.SymFloat:
+    if type(v) is torch.SymInt:
         return torch.sym_max(v, -v)  # type: ignore[operator]
     return unary(operator.abs, v)
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.originals import math, torch
-from pliant.graph.symnode import concrete, to_sym
+from pliant.graph.symnode import concrete, in_float, to_sym
 from pliant.interpret.calls import LOOKASIDES, native
 from pliant.interpret.gate import SYM_TYPES
 from pliant.symbolic import ops
+from pliant.symbolic.magnitude import OF_A_FLOAT, bits
 
 NUMBERS = frozenset({int, float, torch.SymInt, torch.SymFloat})
 
@@ -24,6 +25,7 @@ MATH: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("atan", "tanh"), lambda x: True),
 }
 """Functions of one number that are operators of symbolic numbers, and where they are defined and finite."""
+LOGARITHMS = ("log", "log2")
 PRODUCTS = {"radians": math.pi / 180.0, "degrees": 180.0 / math.pi}
 """Functions that are a product, as CPython has it."""
 
@@ -34,6 +36,8 @@ def math_function(name: str) -> Callable:
     def look(args: tuple, kw: dict) -> Any:
         if kw or len(args) not in (1, 2) or not all([type(a) in NUMBERS for a in args]):
             return of_constants(fn, args, kw)
+        if name in LOGARITHMS and any([type(a) is torch.SymInt and bits(a.node.expr) >= OF_A_FLOAT for a in args]):
+            return of_constants(fn, args, kw)  # these are defined for integers that no float is
         if type(args[0]) in SYM_TYPES and len(args) == 1 and MATH[name](args[0]):
             return operator_of(name, args[0])
         if name == "log" and len(args) == 2 and all([bool(a > 0) for a in args]) and bool(args[1] != 1):
@@ -50,7 +54,8 @@ def of_constants(fn: Callable, args: tuple, kw: dict) -> Any:
 
 
 def operator_of(name: str, x: Any) -> Any:
-    return to_sym(x.node.scope, ops.DOORS[name](ops.to_float(x.node.expr)))
+    scope = x.node.scope
+    return to_sym(scope, ops.DOORS[name](in_float(scope, x.node.expr)))
 
 
 def product(name: str) -> Callable:

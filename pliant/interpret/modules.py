@@ -12,7 +12,7 @@ from typing import Any
 from torch.nn.modules import module as torch_module
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.interpret import shadows, shells, tracebacks
 from pliant.interpret.attributes import getattr_, lookup, own_dict
 from pliant.interpret.blocks import block_call
@@ -131,7 +131,7 @@ def unchanged(module: Any, device: Any, dtype: Any) -> bool:
     modules, tensors = vm.interp(parts_of, (module,), {})
     if any([lookup(type(m), "_apply") is not torch.nn.Module._apply for m in modules]):
         return False
-    changes = [dtype is not None and (t.is_floating_point() or t.is_complex()) and t.dtype is not dtype for t in tensors]
+    changes = [dtype is not None and (ORIGINAL.is_floating_point(t) or ORIGINAL.is_complex(t)) and t.dtype is not dtype for t in tensors]
     return not any(changes) and (device is None or all([t.device == device for t in tensors]))
 
 

@@ -15,7 +15,7 @@ from pliant.graph.originals import math, operator, torch
 from pliant.graph.symnode import concrete as specialize
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import shadows
+from pliant.interpret import powers, shadows
 from pliant.interpret.attributes import bound_special, lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
@@ -32,7 +32,6 @@ from pliant.interpret.slips import slipped
 from pliant.interpret.state import Break, carried, current_site, vm, writes
 from pliant.interpret.type_names import type_name
 from pliant.interpret.types.row import ROWS, TypeRow
-from pliant.symbolic import ops
 
 FunctionType = types.FunctionType
 # CPython's own operators on these never run Python code nor read outside state
@@ -598,22 +597,6 @@ def of_plain(fn: Callable, a: Any, b: Any) -> Any:
         raise
 
 
-def of_unsure_sign(ta: type, tb: type, a: Any, b: Any) -> bool:
-    """Does a sign decide what kind of number a power is? A base that is not negative (beside floats: positive) stays symbolic, and an
-    integer to a power that is not negative."""
-    if complex in (ta, tb):
-        return True
-    if tb is torch.SymInt and ta in (int, bool, torch.SymInt) and b.node.expr.backed:
-        return True if b < 0 else False  # noqa: SIM210 (likewise)
-    if ta is torch.SymFloat or tb is torch.SymFloat:
-        if ta in SYM_TYPES and not a.node.expr.backed:
-            return not vm.scope.known_true(ops.gt(a.node.expr, 0))
-        return False if a > 0 else True  # noqa: SIM211 (likewise)
-    if ta is torch.SymInt and tb is float or ta is float and tb is torch.SymInt:
-        return True if a < 0 else False  # noqa: SIM210 (a symbolic truth value is decided here, and guarded)
-    return False
-
-
 QUOTIENTS = (operator.floordiv, operator.ifloordiv, operator.mod, operator.imod)
 
 
@@ -628,7 +611,7 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
             b = specialize(b)
         if fn in QUOTIENTS and (ta is float and not math.isfinite(a) or tb is float and not math.isfinite(b)):
             return fn(specialize(a), specialize(b))
-        if no_operator(fn, ta, tb) or fn in (operator.pow, operator.ipow) and of_unsure_sign(ta, tb, a, b):
+        if no_operator(fn, ta, tb) or fn in powers.POWERS and powers.pinned(ta, tb, a, b):
             return fn(specialize(a), specialize(b))
         if ta is int and tb in SYM_TYPES and a.bit_length() > 63 or tb is int and ta in SYM_TYPES and b.bit_length() > 63:
             return fn(specialize(a), specialize(b))  # symbolic numbers are of 64 bits

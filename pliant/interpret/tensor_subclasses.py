@@ -163,7 +163,7 @@ def differentiable(v: Any) -> bool:
     if not hasattr(type(v), "__tensor_flatten__") or not hasattr(type(v), "__tensor_unflatten__"):
         return False
     held = [v.__dict__.get(name) for name in parts_of(v)[0]]
-    return all([type(x) in BUILT_IN and x.is_floating_point() and not x.requires_grad for x in held])
+    return all([type(x) in BUILT_IN and ORIGINAL.is_floating_point(x) and not x.requires_grad for x in held])
 
 
 def with_gradients(source: Source, names: list[str], inner: list[Any], build: Callable[[], Any]) -> Any:
@@ -179,7 +179,7 @@ def jagged_wrapper_fits(v: Any) -> bool:
     held = jagged.held(v)
     given = [x for x in held.values() if x is not None]
     plain = all([type(x) in BUILT_IN and x.layout is torch.strided and x.device.type != "meta" and not x.requires_grad for x in given])
-    return plain and (held["_values"].is_floating_point() or not v.requires_grad)
+    return plain and (ORIGINAL.is_floating_point(held["_values"]) or not v.requires_grad)
 
 
 def jagged_wrapper(world: Any, v: Any, source: Source) -> Any:
@@ -583,7 +583,7 @@ def attention(args: tuple, kwargs: dict) -> tuple | None:
         return None
     inner = [wrapper_of(t) for t in parts]
     first = inner[0]
-    fits = all([w._ragged_idx == 2 and w.dim() == 4 and w._lengths is None and w._offsets is first._offsets for w in inner])
+    fits = all([w._ragged_idx == 2 and ORIGINAL.dim(w) == 4 and w._lengths is None and w._offsets is first._offsets for w in inner])
     return (*parts, scale) if fits and first.device.type == "cpu" else None
 
 

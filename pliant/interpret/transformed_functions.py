@@ -17,6 +17,7 @@ from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 from torch.utils import _pytree as pytree
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arity import binds
 from pliant.interpret.attributes import getattr_
@@ -79,7 +80,7 @@ def batched(cls: Any, args: tuple, level: Any, below: Callable[..., Any]) -> Any
         raise Break("PL0030", "a rule for vmap whose dims do not fit what it returns")
 
     def wrap(v: Any, dim: Any) -> Any:
-        return v if dim is None else on_wrappers(lambda a, k: C._add_batch_dim(a[0], dim % a[0].dim(), number), (v,), {})
+        return v if dim is None else on_wrappers(lambda a, k: C._add_batch_dim(a[0], dim % ORIGINAL.dim(a[0]), number), (v,), {})
 
     return pytree.tree_unflatten([wrap(v, d) for v, d in zip(leaves, dims_of)], spec)
 

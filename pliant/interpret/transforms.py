@@ -22,7 +22,7 @@ import torch._functorch.vmap as batching
 import torch.autograd.forward_ad as forward_ad
 from torch.utils import _pytree as pytree
 
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.schema import written
 from pliant.graph.traced import TRANSFORMS, TracedTensor, tensors_of
 from pliant.interpret import batched_functions, globalstate, in_torch, process_state
@@ -128,7 +128,7 @@ def l_set_requires_grad(args: tuple, kw: dict) -> Any:
     """Of a wrapper, while that is allowed."""
     if not is_stand(args[0]):
         raise Break("PL0012", "a transform of a tensor that it does not wrap")
-    on_wrappers(lambda a, k: a[0].requires_grad_(), args, kw)
+    on_wrappers(lambda a, k: ORIGINAL.requires_grad_(a[0]), args, kw)
     return args[0]
 
 
@@ -173,14 +173,15 @@ AUTOGRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
 
 # -- functions whose C++ code asks for numbers that wrappers of stand-ins have not got -------------------------------------
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    if not training or p == 0 or input.numel() == 0:
+    if not training or p == 0 or ORIGINAL.numel(input) == 0:
         return input
     if p == 1:
         noise = torch.zeros_like(input)
     else:
-        made = torch.empty((), dtype=input.dtype, device=input.device).expand(input.shape)  # as PyTorch does: not laid out like `input`
-        noise = made.bernoulli(1 - p).div_(1 - p)
-    return input.mul_(noise) if inplace else input * noise
+        one = torch.empty((), dtype=input.dtype, device=input.device)
+        made = ORIGINAL.expand(one, input.shape)  # as PyTorch does: not laid out like `input`
+        noise = ORIGINAL.div_(ORIGINAL.bernoulli(made, 1 - p), 1 - p)
+    return ORIGINAL.mul_(input, noise) if inplace else input * noise
 
 
 SPELLED: dict[Any, Callable[..., Any]] = {torch.nn.functional.dropout: dropout}
@@ -197,7 +198,7 @@ def spelled(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 @lookaside(torch.func.linearize)
 def l_linearize(args: tuple, kw: dict) -> Any:
-    if vm.world.has_subclasses or any([not t.dense and 0 in t.stride() for t in tensors_of([args, kw])]):
+    if vm.world.has_subclasses or any([not t.dense and 0 in ORIGINAL.stride(t) for t in tensors_of([args, kw])]):
         raise Break("PL0030", "linearize of tensors of a subclass, or that overlap: PyTorch makes a graph for them", clean=True)
     if vm.world.levels.entered:
         raise Break("PL0030", WITH_GRADIENTS, clean=True)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pliant.graph import symnode
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, leaves
 from pliant.graph.wrapped import lowered, parts_of
@@ -53,7 +54,7 @@ def heads_of(t: Any) -> list[Any]:
     if not hasattr(type(w), "__tensor_flatten__"):
         return []
     names, _ = parts_of(w)
-    plain = all([type(w.__dict__.get(name)) is TracedTensor and w.__dict__[name].is_floating_point() for name in names])
+    plain = all([type(w.__dict__.get(name)) is TracedTensor and ORIGINAL.is_floating_point(w.__dict__[name]) for name in names])
     return [x for x in lowered(w, names) if x.requires_grad] if plain else []
 
 

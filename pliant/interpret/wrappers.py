@@ -62,7 +62,7 @@ def tell_gradients(x: TracedTensor, on: bool) -> None:
     C.set_inplace_requires_grad_allowed(True)
     try:
         with torch._C._DisableTorchDispatch():
-            x.requires_grad_(on)
+            ORIGINAL.requires_grad_(x, on)
     finally:
         C.set_inplace_requires_grad_allowed(before)
 

@@ -23,6 +23,7 @@ from pliant import native
 from pliant.bytecode import kind_at
 from pliant.bytecode import kinds as K
 from pliant.config import Config
+from pliant.graph.originals import ORIGINAL
 from pliant.guards.guard import Site
 from pliant.interpret.declared import MARKS, Declared, Path
 from pliant.symbolic.dims import Derived, Dim, Mark, check_specialized, promised
@@ -62,12 +63,12 @@ def mark_static(t: torch.Tensor, dim: Dims | None = None) -> None:
 def each(t: torch.Tensor, dim: Dims | None) -> Iterator[int]:
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"a tensor is marked, not {type(t).__name__}")
-    for d in range(t.dim()) if dim is None else [dim] if isinstance(dim, int) or not isinstance(dim, Iterable) else dim:
+    for d in range(ORIGINAL.dim(t)) if dim is None else [dim] if isinstance(dim, int) or not isinstance(dim, Iterable) else dim:
         if type(d) is not int:
             raise TypeError(f"a dim is a whole number (or several in a list), not {d!r} (a {type(d).__name__})")
-        if not -t.dim() <= d < t.dim():
-            raise IndexError(f"dim {d} of a tensor with {t.dim()} dims")
-        yield d % t.dim()
+        if not -ORIGINAL.dim(t) <= d < ORIGINAL.dim(t):
+            raise IndexError(f"dim {d} of a tensor with {ORIGINAL.dim(t)} dims")
+        yield d % ORIGINAL.dim(t)
 
 
 def put(t: torch.Tensor, d: int, mark: Declared) -> None:

@@ -22,6 +22,7 @@ from pliant.interpret import jagged, runtime
 from pliant.interpret.immutable import dict_of, slots_of
 from pliant.jit import support
 from pliant.symbolic import maths
+from pliant.symbolic.printers import LONGEST
 
 VARIABLE = re.compile(r"_(?:[a-z]\d+|st\d+|r|x|e|slots)")  # names that an emitted function gives its own variables
 MAX_TEXT = 200  # longer literals are held as constants
@@ -241,6 +242,8 @@ class Builder:
         found = self.world.constants_at.get(id(value))
         if found is not None and found[0] is value and found[1].op in PLACES:
             return self.outside(found[1])  # that of the call, which need not be the object that was there before
+        if type(value) is int and value.bit_length() > LONGEST:
+            return self.constant(value)  # of which Python may refuse to write the decimals
         text = repr(value)
         if type(value) is str and (NAMELIKE.fullmatch(value) is None or self.said.setdefault(text, value) is not value):
             return self.constant(value)  # CPython makes one object of all equal words alone; or it is not the one that was said before

@@ -140,7 +140,7 @@ def in_parts(b: Builder, w: Any) -> tuple[list[str], Any]:
         names, _ = wrapped.parts_of(w)
     except AttributeError:
         raise Reconsider(type(w).__name__, "its class does not tell its parts", WRAPPED) from None
-    if not all([type(w.__dict__.get(name)) is TracedTensor and w.__dict__[name].is_floating_point() for name in names]):
+    if not all([type(w.__dict__.get(name)) is TracedTensor and ORIGINAL.is_floating_point(w.__dict__[name]) for name in names]):
         raise Reconsider(type(w).__name__, "parts of it cannot have gradients", WRAPPED)
     with b.world.trace.recording(), layout.framework():
         return names, wrapped.lowered(w, names)

@@ -17,6 +17,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.dispatch import all_same
 from pliant.graph.dispatch import same as same_size
 from pliant.graph.operators import Column
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 from pliant.lower.views import DETACH, view_base
@@ -217,8 +218,8 @@ def same_layout(a: TracedTensor, b: TracedTensor) -> bool:
         and a.dtype is b.dtype
         and same_size(a.offset, b.offset)
         and all_same(a.strides, b.strides)
-        and a.is_conj() == b.is_conj()
-        and a.is_neg() == b.is_neg()
+        and ORIGINAL.is_conj(a) == ORIGINAL.is_conj(b)
+        and ORIGINAL.is_neg(a) == ORIGINAL.is_neg(b)
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -66,7 +67,7 @@ def linear(ops: Iterable[Op], tangents: Sequence[TracedTensor], grads: Sequence[
 
 def is_number(t: TracedTensor) -> bool:
     """Not an index or a mask."""
-    return t.is_floating_point() or t.is_complex()
+    return ORIGINAL.is_floating_point(t) or ORIGINAL.is_complex(t)
 
 
 def is_zero(v: Any) -> bool:

@@ -34,10 +34,10 @@ def batch_norm(node: Any, g: Any) -> Sequence[Any]:
         centred = x - ORIGINAL.mean(x, dims, keepdim=True)
         scale = ORIGINAL.rsqrt(ORIGINAL.mean(ORIGINAL.pow(centred, 2), dims, keepdim=True) + node._saved_eps)
     else:
-        centred = x - node._saved_running_mean.view(shape)
-        scale = ORIGINAL.rsqrt(node._saved_running_var.view(shape) + node._saved_eps)
+        centred = x - ORIGINAL.view(node._saved_running_mean, shape)
+        scale = ORIGINAL.rsqrt(ORIGINAL.view(node._saved_running_var, shape) + node._saved_eps)
     normed = centred * scale
-    weighted = g if w is None else g * w.view(shape)
+    weighted = g if w is None else g * ORIGINAL.view(w, shape)
     if node._saved_training:
         own = weighted - ORIGINAL.mean(weighted, dims, keepdim=True) - normed * ORIGINAL.mean(weighted * normed, dims, keepdim=True)
     else:
@@ -51,7 +51,7 @@ def group_norm(node: Any, g: Any) -> Sequence[Any]:
     centred = grouped - ORIGINAL.mean(grouped, 2, keepdim=True)
     scale = ORIGINAL.rsqrt(ORIGINAL.mean(ORIGINAL.pow(centred, 2), 2, keepdim=True) + node._saved_eps)
     normed = centred * scale
-    weighted = ORIGINAL.reshape(g if w is None else g * w.view(shape), normed.shape)
+    weighted = ORIGINAL.reshape(g if w is None else g * ORIGINAL.view(w, shape), normed.shape)
     own = (weighted - ORIGINAL.mean(weighted, 2, keepdim=True) - normed * ORIGINAL.mean(weighted * normed, 2, keepdim=True)) * scale
     dims = sides(x, 1)
     return ORIGINAL.reshape(own, x.shape), ORIGINAL.sum(g * ORIGINAL.reshape(normed, x.shape), dims), ORIGINAL.sum(g, dims)
@@ -78,7 +78,8 @@ def convolution(node: Any, g: Any) -> Sequence[Any]:
     pairs = zip(ORIGINAL.chunk(slid, groups, 1), ORIGINAL.chunk(fixed, groups, 1), strict=True) if groups > 1 else [(slid, fixed)]
     parts = []
     for pair in pairs:
-        a, b = [aten.clone.default(t.transpose(0, 1), memory_format=torch.contiguous_format) for t in pair]  # asks nothing of strides
+        turned = [ORIGINAL.transpose(t, 0, 1) for t in pair]
+        a, b = [aten.clone.default(t, memory_format=torch.contiguous_format) for t in turned]  # asks nothing of strides
         parts.append(aten.convolution.default(a, b, None, dilation, none, stride, False, none, 1).transpose(0, 1))
     return own, parts[0] if groups == 1 else torch.cat(parts), ORIGINAL.sum(row_major(g), sides(g, 1))
 
@@ -114,7 +115,7 @@ def embedding(node: Any, g: Any) -> Sequence[Any]:
     padding = padding if type(padding) is not int else signed(padding)
     if node._saved_scale_grad_by_freq or type(padding) is not int:
         return (None,)
-    kept = g if padding < 0 else ORIGINAL.masked_fill(g, aten.eq.Scalar(at, padding).unsqueeze(-1), 0)
+    kept = g if padding < 0 else ORIGINAL.masked_fill(g, ORIGINAL.unsqueeze(aten.eq.Scalar(at, padding), -1), 0)
     rows, width = node._saved_weight_sym_argsize_0, g.shape[-1]
     return (ORIGINAL.index_add(ORIGINAL.new_zeros(g, rows, width), 0, ORIGINAL.reshape(at, -1), ORIGINAL.reshape(kept, -1, width)),)
 

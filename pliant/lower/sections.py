@@ -20,6 +20,7 @@ from pliant.graph import layout
 from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
 from pliant.graph.leaving import MARKS
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.trace import has_hooks, rebased
 from pliant.graph.traced import DATA, HOOKS, LEAF, READS, UNCUT, Reconsider, TracedTensor, Untraceable
 from pliant.lower import leaves, liveness, views
@@ -124,7 +125,7 @@ def settle(trace: Any, outputs: list[Any]) -> list[Any]:
     made: dict[int, TracedTensor] = {}
     with trace.recording(), layout.framework():
         for t in liveness.tensors_of(outputs):
-            if t.requires_grad and t.source is None and t._is_view():
+            if t.requires_grad and t.source is None and ORIGINAL._is_view(t):
                 with suppress(Untraceable, RuntimeError):  # one of many that an operator has made, or one made without gradients
                     before = len(trace.ops)
                     node = t.grad_fn

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from pliant.graph.dispatch import is_dense, set_bits
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.record import Bind, Op
 from pliant.graph.symnode import to_sym
 from pliant.graph.trace import Trace
@@ -96,7 +97,7 @@ def tensor_text(t: TracedTensor, owners: dict[int, int]) -> str:
         parts.append(f"of %{owner}")
     if t.device.type != "cpu":
         parts.append(f"on {t.device}")
-    parts += [word for word, bit in (("conj", t.is_conj()), ("neg", t.is_neg())) if bit]
+    parts += [word for word, bit in (("conj", ORIGINAL.is_conj(t)), ("neg", ORIGINAL.is_neg(t))) if bit]
     return " ".join(parts)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.schema import UNDECLARED_VIEWS, argument, op_info
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import PARTS, Reconsider, TracedTensor, Untraceable
@@ -127,7 +128,7 @@ def made_below(out: TracedTensor, step: ViewStep) -> bool:
         return False
     if step.base.requires_grad:
         return step.op.target is DETACH or made_by_function(out)
-    return not out._is_view() or made_by_function(out)
+    return not ORIGINAL._is_view(out) or made_by_function(out)
 
 
 def made_by_function(t: TracedTensor) -> bool:

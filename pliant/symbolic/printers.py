@@ -50,7 +50,16 @@ def python(
 def _const(v: int | float | bool) -> tuple[str, int]:
     if isinstance(v, float) and not isfinite(v):
         return f"float('{v}')", CALL
-    return repr(v), (PRECEDENCE["negative"] if repr(v).startswith("-") else CALL)
+    return text_of(v), (PRECEDENCE["negative"] if v < 0 or text_of(v).startswith("-") else CALL)
+
+
+def text_of(v: int | float | bool | str | None) -> str:
+    """A constant as Python reads it: an integer that is longer than Python writes in decimals in hexadecimals."""
+    return hex(v) if type(v) is int and v.bit_length() > LONGEST else repr(v)
+
+
+LONGEST = 1024
+"""Bits of an integer that is written in decimals."""
 
 
 def _wrap(item: tuple[str, int], at_least: int) -> str:
@@ -74,7 +83,7 @@ def _sum(e: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
             factors.append(_wrap(done[mono[i]], product + (c < 0 or not alone)) + (f"**{n}" if n > 1 else ""))
             i += n
         if abs(c) != 1 or not factors:
-            factors.insert(0, str(abs(c)))
+            factors.insert(0, text_of(abs(c)))
         text = "*".join(factors)
         sign = "-" if c < 0 else "+"
         out += f" {sign} {text}" if out else text if c > 0 else f"-{text}"

@@ -257,7 +257,7 @@ class Scope:
             self._guard(g.user_form, g.site, g.why)
 
     def _may_grow(self, c: Expr, site: Any) -> None:
-        if self.closed_to == threading.get_ident():
+        if self.is_closed():
             raise DataDependent(c, site)
 
     @contextlib.contextmanager
@@ -268,6 +268,10 @@ class Scope:
             yield
         finally:
             self.closed_to = None
+
+    def is_closed(self) -> bool:
+        """Whether this thread may add nothing to what is known."""
+        return self.closed_to == threading.get_ident()
 
     def require(self, c: Expr | bool, site: Any = None, why: str = "declared") -> None:
         """Guard on c without being asked a question: a promise of the caller that every call must keep. It must hold now."""

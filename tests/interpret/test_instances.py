@@ -318,3 +318,27 @@ def test_names_of_a_stand_ins_own_slots_are_no_attributes_of_a_tensor() -> None:
     marked.source, marked.meta = "mine", 5
     check(program, (torch.ones(3),), breaks=0)
     assert compiled(program)(marked)[3:] == program(marked)[3:]
+
+
+def test_what_a_protocol_asks_for_may_change() -> None:
+    @typing.runtime_checkable
+    class Sized(typing.Protocol):
+        def size_of(self): ...
+
+    class Mine:
+        name = "a"
+
+    o = Mine()
+    program = lambda x: x * (2 if isinstance(o, Sized) else 3)  # noqa: E731
+    made = compiled(program)
+    changes = [
+        lambda: None, lambda: setattr(Mine, "size_of", lambda s: 1), lambda: delattr(Mine, "size_of"), lambda: setattr(Sized, "name", 3),
+        lambda: delattr(Sized, "size_of"), lambda: setattr(Mine, "name", None), lambda: setattr(Sized, "name", len),
+        lambda: Sized.__annotations__.update(other=int),
+    ]  # fmt: skip
+    answers = []
+    for change in changes:
+        change()
+        answers.append(program(torch.ones(1)).item())
+        assert made(torch.ones(1)).item() == answers[-1]
+    assert len(set(answers)) == 2

@@ -464,3 +464,27 @@ def test_dims_that_vmap_refuses(dims):
     run = compiled(program)
     for _ in range(2):
         assert said(run, X, X.clone()) == said(program, X, X.clone())
+
+
+class Named:
+    name, more = "step", None
+
+
+@pytest.mark.parametrize("name, more, raises", [("other", None, 0), ("other", "more", 0), (None, None, 1), (5, None, 1), ("step", 3, 1)])
+def test_a_profilers_mark_has_a_name(name, more, raises, monkeypatch):
+    o = Named()
+
+    def program(x):
+        with torch.autograd.profiler.record_function(o.name, o.more):
+            return x + 1
+
+    made = compiled(program)
+    made(torch.ones(2))
+    monkeypatch.setattr(Named, "name", name)
+    monkeypatch.setattr(Named, "more", more)
+    for fn in (program, made):
+        if raises:
+            with pytest.raises(RuntimeError, match="_record_function_enter_new"):
+                fn(torch.ones(2))
+        else:
+            assert fn(torch.ones(2)).tolist() == [2, 2]

@@ -512,3 +512,39 @@ def test_symbolic_numbers_beside_others_in_c_code(use, beside):
                 except (TypeError, ValueError, ArithmeticError) as e:
                     answers.append(type(e))
             assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.uint8, np.bool_], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("use", [
+    lambda x, n, b: (b, 1) < (n, 2), lambda x, n, b: [b] >= [n % 3], lambda x, n, b: (x.shape[0] / 2,) > (b,), lambda x, n, b: sum([b, n]),
+    lambda x, n, b: (n, b) <= (n, n > 2), lambda x, n, b: sum([b, n > 2]), lambda x, n, b: sum([n * 0.5, b]),
+])  # fmt: skip
+def test_what_numpys_numbers_say_within_sequences(kind, use):
+    made, b = compiled(use), kind(2)
+    for n in (3, 4, 7, 3, 0, 1):
+        want, got = use(torch.ones(n, 2), n, b), made(torch.ones(n, 2), n, b)
+        assert (type(got), got) == (type(want), want)
+
+
+SIGNED = [
+    "abs(f)", "-abs(f)", "abs(f) ** 3", "f // -2", "n // -2.0", "-n // 0.1", "0.0 // (n + 1)", "-0.0 // (n + 9)", "0.0 % -(n + 9)", "f * n",
+    "n * -0.0",
+    "divmod(f, -2)", "divmod(n - 3, -2.0)",
+    "divmod(-0.0, n + 9)", "round(f, 0)", "min(f, 0.0)", "max(-0.0, f)", "math.copysign(n, f)",
+    "math.fmod(f, 2)", "float(n - 3) * -1.0", "(n - 3) / -7", "sum([f, -0.0])", "abs(x[0].item())",
+    "0.0 // (x[0].item() + 9)", "x[0].item() % -2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("use", SIGNED)
+def test_the_sign_of_zero(use):
+    def signs(v):
+        return [math.copysign(1, e) for e in (v if type(v) is tuple else v.tolist() if isinstance(v, torch.Tensor) else (v,))]
+
+    names = {"math": math}
+    exec(f"def fn(x, f, n):\n    r = {use}\n    return r, x + (r[0] if type(r) is tuple else r)", names)
+    fn = names["fn"]
+    made = compiled(fn)
+    for f, n in ((0.5, 3), (-2.5, 2), (0.0, 3), (-0.0, 5), (-0.4, 0), (-0.0, 7), (0.0, 3), (1.0, -3), (-4.0, -7), (-0.0, 2)):
+        for want, got in zip(fn(x := torch.full((2,), f, dtype=torch.float64), f, n), made(x, f, n), strict=True):
+            assert (str(got), signs(got)) == (str(want), signs(want)), (f, n)

@@ -334,3 +334,47 @@ def test_methods_that_classes_are_told_where_the_program_has_replaced_them(monke
         assert outcome(run) == want
         assert outcome(compiled(lambda x: program(x))) == want
     assert outcome(run) == outcome(program)
+
+
+ASKED = (
+    "dim size stride numel is_contiguous is_floating_point is_complex is_conj storage_offset detach clone contiguous view reshape permute"
+    " transpose t unsqueeze expand to copy_ new_empty new_zeros as_strided narrow requires_grad_"
+).split()
+
+
+ASKING = {
+    "pool": lambda x: torch.max_pool1d(x, 2),
+    "deviation": lambda x: torch.std(x),
+    "chosen": lambda x: torch.masked_select(x, x > 0) * 2,
+    "indices": lambda x: torch.nonzero(x) + 1,
+    "window": lambda x: torch.hann_window(5) * 2,
+    "attention": lambda x: F.scaled_dot_product_attention(x, x, x),
+    "reshaped": lambda x: torch.reshape(x, (2, -1)) * 2,
+    "distances": lambda x: torch.cdist(x, x),
+}
+
+
+@pytest.mark.parametrize("use", ASKING)
+@pytest.mark.parametrize("later", [False, True], ids=["before", "later"])
+def test_pliant_asks_tensors_what_they_were_asked(use, later, monkeypatch):
+    """What is counted is how often the program's own method is called: before anything is captured, or by entries that are there."""
+    program, x = ASKING[use], torch.arange(48.0).reshape(6, 2, 4) - 20
+    for method in ASKED:
+        pliant.reset()
+        made = compiled(program)
+        if later:
+            made(x), made(x)
+        theirs, calls = getattr(torch.Tensor, method), []
+
+        def counted(*args, _theirs=theirs, _calls=calls, **kwargs):
+            _calls.append(1)
+            return _theirs(*args, **kwargs)
+
+        counts = []
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.Tensor, method, counted)
+            for fn in (program, made):
+                calls.clear()
+                fn(x)
+                counts.append(len(calls))
+        assert counts[0] == counts[1], method

@@ -25,7 +25,7 @@ from pliant.codegen.cpu import compile as kernels
 from pliant.codegen.cpu import machine
 from pliant.codegen.cpu.schedule import Schedule, plan
 from pliant.errors import PliantError
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import Kernel, Node, Size
 
@@ -89,8 +89,8 @@ def folder() -> pathlib.Path | None:
 
 def memory_of(t: torch.Tensor) -> tuple[torch.Tensor, int]:
     """All elements of a tensor's storage, and where the tensor begins in it."""
-    whole = torch.empty(0, dtype=t.dtype).set_(t.untyped_storage())
-    return whole.clone(), t.storage_offset()
+    whole = torch.empty(0, dtype=t.dtype).set_(ORIGINAL.untyped_storage(t))
+    return ORIGINAL.clone(whole), ORIGINAL.storage_offset(t)
 
 
 def dumping(run: Callable[..., None], launch: Launch, into: pathlib.Path) -> Callable[..., None]:
@@ -123,10 +123,11 @@ class Dump:
         """Compile it. Returns what runs it and gives its code, and the buffers that it will run on."""
         code = kernels.load([self.kernel], checked=checked)
         buffers = [whole.clone() for whole, _ in self.memory]
-        slots = [b.data_ptr() + at * b.element_size() for b, (_, at) in zip(buffers, self.memory, strict=True)] + list(self.sizes)
+        places = zip(buffers, self.memory, strict=True)
+        slots = [ORIGINAL.data_ptr(b) + at * ORIGINAL.element_size(b) for b, (_, at) in places] + list(self.sizes)
         if checked:
             for b, (_, at) in zip(buffers, self.memory, strict=True):
-                slots += [-at, b.numel() - at - 1]
+                slots += [-at, ORIGINAL.numel(b) - at - 1]
         context = (ctypes.c_int64 * len(slots))(*slots)
         function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(code.addresses[0])
 

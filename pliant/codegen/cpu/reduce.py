@@ -7,7 +7,6 @@ maximum or minimum itself, so that both together take no more.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 
 from pliant.codegen.cpu.access import Frame
@@ -15,6 +14,7 @@ from pliant.codegen.cpu.dtypes import cast, constant
 from pliant.codegen.cpu.math import Math
 from pliant.codegen.cpu.scalars import better, combine, identity, later
 from pliant.codegen.cpu.text import Value, const
+from pliant.graph.originals import math
 from pliant.lower.loops import DTYPES, Node
 
 HALVES = ("bf16", "f16")

@@ -28,6 +28,7 @@ from pliant.graph.rules.shape import (
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
+from pliant.symbolic.static import static_range
 
 
 @rule("alias", "detach", "view_as_alias")
@@ -96,6 +97,17 @@ def squeeze_copy(trace: Any, x: TracedTensor, dims: Any = None) -> Any:
     return view if view is NotImplemented else new(trace, view.sizes, x.dtype, x.device)
 
 
+def unless_kept(trace: Any, want: Any, have: Any) -> Any:
+    """A size to expand to, which may turn out to be -1: then it stays as it is."""
+    e, scope = key(want), trace.scope
+    if static_range(e)[0] >= 0 or scope.known_true(ops.ge(e, 0)):
+        return want
+    if e.backed:
+        negative = scope.decide(ops.lt(e, 0), symnode.site_hook())
+        return have if negative and scope.decide(ops.eq(e, -1), symnode.site_hook()) else want
+    return sym(trace, ops.where(ops.eq(e, -1), key(have), e))
+
+
 @rule("expand")
 def expand(trace: Any, x: TracedTensor, size: list, implicit: bool = False) -> Any:
     skip = len(size) - len(x.sizes)
@@ -112,6 +124,8 @@ def expand(trace: Any, x: TracedTensor, size: list, implicit: bool = False) -> A
             if want != -1 or i < skip:
                 return NotImplemented
             want = have
+        elif type(want) is not int and i >= skip:
+            want = unless_kept(trace, want, have)
         if not same(want, have) and not equal(trace, want, have):
             if equal(trace, have, 1):
                 stride = 0

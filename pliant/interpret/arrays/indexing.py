@@ -90,7 +90,7 @@ def spread(items: list[Any], ndim: int) -> list[Any]:
 def dims_of(x: Any) -> int:
     if x is None or x is Ellipsis:
         return 0
-    return x.dim() if type(x) is TracedTensor and x.dtype is torch.bool else 1
+    return ORIGINAL.dim(x) if type(x) is TracedTensor and x.dtype is torch.bool else 1
 
 
 # -- basic subscripts -----------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def basic(x: Any, items: list[Any], flips: list[int]) -> Any:
                 x = t(operator.getitem, x, (*[slice(None)] * dim, item))
             dim += 1
         elif type(item) is TracedTensor:
-            dim += item.dim() if item.dtype is torch.bool else 1
+            dim += ORIGINAL.dim(item) if item.dtype is torch.bool else 1
         elif type(item) is Later:
             dim += 1
         else:
@@ -183,7 +183,7 @@ def advanced(x: Any, items: list[Any]) -> Any:
 def picked(x: Any, items: list[Any]) -> Any:
     """What a subscript with arrays makes, laid out as NumPy does: by the arrays first, then by what is left of `x`, in its own order."""
     x, indices = located(x, items)
-    widths = [i.dim() if type(i) is TracedTensor and i.dtype is torch.bool else 1 for i in indices]
+    widths = [ORIGINAL.dim(i) if type(i) is TracedTensor and i.dtype is torch.bool else 1 for i in indices]
     places = [range(sum(widths[:i]), sum(widths[: i + 1])) for i in range(len(widths))]
     taken = [d for i, p in zip(indices, places, strict=True) if i is not None for d in p]
     rest = [d for d in range(len(x.sizes)) if d not in taken]
@@ -262,7 +262,7 @@ def write(a: TracedArray, k: Any, v: Any) -> None:
         flips: list[int] = []
         view = basic(x, items, flips)
         if type(value) is TracedTensor:
-            value = trimmed(apart(x, value), view.dim())
+            value = trimmed(apart(x, value), ORIGINAL.dim(view))
             if flips:
                 value = t(torch.flip, t(ORIGINAL.expand, value, view.sizes), tuple(flips))
         store(view, value)
@@ -270,7 +270,7 @@ def write(a: TracedArray, k: Any, v: Any) -> None:
     view, indices = located(x, items)
     if any([type(i) is slice and is_negative(i.step) for i in items]):
         raise Unsure("an assignment through a slice that is turned around")
-    one = type(value) is not TracedTensor or not value.dim()
+    one = type(value) is not TracedTensor or not ORIGINAL.dim(value)
     value = value if type(value) is TracedTensor else t(torch.full, (), value, dtype=x.dtype)
     if one:  # where a position is there twice, the same is stored twice
         t(torch.ops.aten.index_put_.default, view, indices, value)
@@ -283,7 +283,7 @@ WHOLE = (int, torch.SymInt)
 
 def has_dims(v: Any) -> bool:
     """Whether NumPy refuses to make one number of it."""
-    return (type(v) is TracedArray and v.ndim > 0) or (type(v) is TracedTensor and v.dim() > 0)
+    return (type(v) is TracedArray and v.ndim > 0) or (type(v) is TracedTensor and ORIGINAL.dim(v) > 0)
 
 
 def put(x: Any, indices: list[Any], value: Any) -> None:
@@ -308,7 +308,7 @@ def add_at(a: TracedArray, indices: Any, b: Any) -> None:
 
 def trimmed(value: Any, ndim: int) -> Any:
     """NumPy drops dims of size 1 in front of what it stores."""
-    while value.dim() > ndim:
+    while ORIGINAL.dim(value) > ndim:
         if not (type(value.sizes[0]) is int and value.sizes[0] == 1):
             raise Unsure("could not broadcast")
         value = t(torch.squeeze, value, 0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.originals import numpy as np
 from pliant.interpret.arrays.dtypes import FLOAT64, Unsure
 from pliant.interpret.arrays.operands import asarray, fresh, to
@@ -136,7 +135,7 @@ def transform(fn: Any, real: bool) -> Any:
             raise Unsure("the imaginary part is discarded")
         x = to(a.tensor, FLOAT64) if a.dtype.kind in "iu" else a.tensor
         r = t(fn, x, None if n is None else index(n), one_axis(axis, a.ndim), norm)
-        return whole_array(t(torch.resolve_conj, r) if r.is_conj() else r)
+        return whole_array(t(torch.resolve_conj, r) if ORIGINAL.is_conj(r) else r)
 
     return compute
 

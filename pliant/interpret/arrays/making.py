@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
@@ -253,7 +252,7 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
     if not a.ndim or a.remake is not None:
         x = t(torch.clone, a.tensor, memory_format=torch.contiguous_format)
         return whole_array(x if a.ndim else t(torch.reshape, x, (1,)))
-    return a if a.found.is_contiguous() else whole_array(t(ORIGINAL.contiguous, a.found))
+    return a if ORIGINAL.is_contiguous(a.found) else whole_array(t(ORIGINAL.contiguous, a.found))
 
 
 @function(np.copy)

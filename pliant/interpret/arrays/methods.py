@@ -187,7 +187,7 @@ def astype(a: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok:
         raise Unsure("casting")
     if type(a) is TracedScalar:
         return scalar_as(a, dt)
-    if order == "C" and not a.found.is_contiguous():
+    if order == "C" and not ORIGINAL.is_contiguous(a.found):
         raise Unsure("an order of memory")
     if a.dtype is dt and not copy:
         return a

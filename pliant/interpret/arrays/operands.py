@@ -71,7 +71,7 @@ LENT: set[type] = {torch.Tensor}
 def lent(t: Any) -> TracedArray:
     """`t.numpy()`: over the memory of a tensor."""
     recorded = t.requires_grad and torch.is_grad_enabled()
-    if recorded or t.device.type != "cpu" or t.is_conj() or t.is_neg() or t.pytype not in LENT:
+    if recorded or t.device.type != "cpu" or ORIGINAL.is_conj(t) or ORIGINAL.is_neg(t) or t.pytype not in LENT:
         raise Unsure("a tensor that NumPy cannot read")
     if t.dtype not in NUMPY:
         raise Unsure(f"dtype {t.dtype}")
@@ -113,7 +113,7 @@ def sample(x: Any, depth: int = 0) -> Any:
     if t is TracedScalar:
         return x.dtype.type(1)
     if t is TracedTensor:
-        return np.zeros((1,) * x.dim(), lent(x).dtype)
+        return np.zeros((1,) * ORIGINAL.dim(x), lent(x).dtype)
     if t in WEAK and t in SYMBOLIC:
         return WEAK[t](1)
     if t in WEAK or t is bool or t in SCALARS:
@@ -130,7 +130,7 @@ def nested(x: Any, dt: np.dtype) -> Any:
         if all([type(v) in WEAK or type(v) is bool for v in items]) and (len(items) > FEW or not any([type(v) in SYMBOLIC for v in items])):
             return graph_call(torch.tensor, ([number_in(v, dt) for v in items],), {"dtype": torch_dtype(dt)})
         parts = [nested(v, dt) for v in items]
-        if len({p.dim() for p in parts}) != 1:
+        if len({ORIGINAL.dim(p) for p in parts}) != 1:
             raise Unsure("a ragged sequence")
         return graph_call(torch.stack, (parts,), {})
     if type(x) in (TracedArray, TracedScalar):

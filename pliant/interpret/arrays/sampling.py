@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pliant.graph.originals import math, operator, torch
+from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.originals import numpy as np
 from pliant.interpret.arrays import reductions
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, Unsure
@@ -212,7 +212,7 @@ def det(a: Any) -> Any:
 def solve(a: Any, b: Any) -> Any:
     x, y = square(a), asarray(b)
     dt = np.result_type(asarray(a).dtype, y.dtype, np.float32)
-    if y.ndim not in (1, 2) or dt.name not in ("float32", "float64") or y.dtype.kind not in "iuf" or x.dim() != 2:
+    if y.ndim not in (1, 2) or dt.name not in ("float32", "float64") or y.dtype.kind not in "iuf" or ORIGINAL.dim(x) != 2:
         raise Unsure("what is to be solved")
     return whole_array(t(SOLVE, to(x, dt), to(y.tensor, dt)))
 
@@ -220,7 +220,7 @@ def solve(a: Any, b: Any) -> Any:
 @function(np.linalg.pinv)
 def pinv(a: Any) -> Any:
     x = square(a)
-    if x.dim() != 2:
+    if ORIGINAL.dim(x) != 2:
         raise Unsure("several matrices")
     return whole_array(t(PINV, x))
 

@@ -80,7 +80,7 @@ def ravel(a: Any, order: str = "C") -> Any:
     if order != "C":
         raise Unsure("an order of memory")
     a = asarray(a)
-    if a.remake is None and a.found.is_contiguous():
+    if a.remake is None and ORIGINAL.is_contiguous(a.found):
         return viewed(a, lambda x: t(torch.reshape, x, (-1,)), "ravel")
     if may_be_empty(a.found):
         raise Unsure("the strides of no elements")
@@ -227,8 +227,8 @@ def concatenate(arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = 
     parts = joined(arrays, dtype, casting)
     if axis is None:
         return whole_array(cat([t(torch.reshape, p, (-1,)) for p in parts], 0))
-    ndim = parts[0].dim()
-    if not ndim or any([p.dim() != ndim for p in parts]):
+    ndim = ORIGINAL.dim(parts[0])
+    if not ndim or any([ORIGINAL.dim(p) != ndim for p in parts]):
         raise Unsure("arrays of different dims")
     return whole_array(cat(parts, one_axis(axis, ndim)))
 
@@ -242,16 +242,16 @@ def stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, cas
     if out is not None:
         raise Unsure("out=")
     parts = joined(arrays, dtype, casting)
-    return whole_array(t(torch.stack, parts, one_axis(axis, parts[0].dim() + 1)))
+    return whole_array(t(torch.stack, parts, one_axis(axis, ORIGINAL.dim(parts[0]) + 1)))
 
 
 def stacked(least: int, d: Callable[[int], int]) -> Callable[..., Any]:
     def compute(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
         parts = joined(tup, dtype, casting)
-        parts = [t(torch.reshape, p, (1,) * (least - p.dim()) + tuple(p.sizes)) if p.dim() < least else p for p in parts]
-        if any([p.dim() != parts[0].dim() for p in parts]):
+        parts = [t(torch.reshape, p, (1,) * (least - ORIGINAL.dim(p)) + tuple(p.sizes)) if ORIGINAL.dim(p) < least else p for p in parts]
+        if any([ORIGINAL.dim(p) != ORIGINAL.dim(parts[0]) for p in parts]):
             raise Unsure("arrays of different dims")
-        return whole_array(cat(parts, d(parts[0].dim())))
+        return whole_array(cat(parts, d(ORIGINAL.dim(parts[0]))))
 
     return compute
 
@@ -263,7 +263,7 @@ function(np.hstack)(stacked(1, lambda n: 0 if n == 1 else 1))
 @function(np.column_stack)
 def column_stack(tup: Any) -> Any:
     parts = joined(tup, None, "same_kind")
-    parts = [t(torch.reshape, p, (-1, 1)) if p.dim() < 2 else p for p in parts]
+    parts = [t(torch.reshape, p, (-1, 1)) if ORIGINAL.dim(p) < 2 else p for p in parts]
     return whole_array(cat(parts, 1))
 
 

@@ -261,7 +261,7 @@ def quantiles(a: Any, q: Any, axis: Any, out: Any, overwrite: Any, method: str, 
     flat_i, flat_j = t(torch.reshape, i, (-1,)), t(torch.reshape, j, (-1,))
     lo, hi = t(torch.index_select, x, 0, flat_i), t(torch.index_select, x, 0, flat_j)
     lo, hi = to(lo, dt), to(hi, dt)
-    weight = t(torch.reshape, to(gamma, dt), (-1, *[1] * (x.dim() - 1)))
+    weight = t(torch.reshape, to(gamma, dt), (-1, *[1] * (ORIGINAL.dim(x) - 1)))
     step = t(torch.sub, hi, lo)
     r = t(torch.add, lo, t(torch.mul, step, weight))
     r = t(torch.where, t(torch.ge, weight, 0.5), t(torch.sub, hi, t(torch.mul, step, t(torch.rsub, weight, 1))), r)
@@ -269,9 +269,9 @@ def quantiles(a: Any, q: Any, axis: Any, out: Any, overwrite: Any, method: str, 
     if a.dtype.kind == "f":
         last = to(t(torch.select, x, 0, n - 1), dt)
         r = t(torch.where, t(torch.isnan, last), last, r)
-    r = t(torch.select, r, 0, 0) if not i.dim() else r
+    r = t(torch.select, r, 0, 0) if not ORIGINAL.dim(i) else r
     if keep:
-        if i.dim():
+        if ORIGINAL.dim(i):
             raise Unsure("keepdims")
         r = kept(r, a, axes, True)
     return array(r)

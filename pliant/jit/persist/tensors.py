@@ -47,10 +47,11 @@ def decode_example(row: tuple) -> torch.Tensor:
 def encode_tensor(t: torch.Tensor) -> tuple:
     """A tensor made of Python constants."""
     like = torch.empty(0, dtype=t.dtype)
-    plain = type(t) is torch.Tensor and t.device.type == "cpu" and t.layout is torch.strided and t.is_contiguous() and not t.requires_grad
+    plain = type(t) is torch.Tensor and t.device.type == "cpu" and t.layout is torch.strided
+    plain = plain and ORIGINAL.is_contiguous(t) and not t.requires_grad
     if not plain or t.nbytes > MOST_BYTES or dispatch_keys(t) != dispatch_keys(like):
         raise NotPortable(f"a constant tensor of {t.nbytes} bytes")
-    return str(t.dtype).removeprefix("torch."), tuple(t.shape), ctypes.string_at(t.data_ptr(), t.nbytes) if t.nbytes else b""
+    return str(t.dtype).removeprefix("torch."), tuple(t.shape), ctypes.string_at(ORIGINAL.data_ptr(t), t.nbytes) if t.nbytes else b""
 
 
 def decode_tensor(dtype: str, shape: tuple, data: bytes) -> torch.Tensor:

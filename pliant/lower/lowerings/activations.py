@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from pliant.graph.originals import math
 from pliant.lower.lowerings.builder import Builder, Refuse, arguments, lowering
 from pliant.lower.lowerings.pointwise import brought, common, named, over_result, overloads, up_name
 from pliant.lower.lowerings.scalars import FLOATS, V, call, cast, const, exp, log, maximum, op, reduce, rounded, sigmoid, tanh, up, where

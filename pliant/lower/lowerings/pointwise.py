@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from pliant.graph.originals import math, torch
+from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering
@@ -59,7 +59,7 @@ def promoted(*kinds: tuple[torch.dtype, bool] | type) -> torch.dtype:
     out = items[0]
     for other in items[1:]:
         dtype = torch.result_type(out, other)
-        zero_dim = all(not isinstance(x, torch.Tensor) or x.dim() == 0 for x in (out, other))
+        zero_dim = all(not isinstance(x, torch.Tensor) or ORIGINAL.dim(x) == 0 for x in (out, other))
         out = torch.empty(() if zero_dim else 1, dtype=dtype)
     return out.dtype
 
@@ -69,7 +69,7 @@ def common(*operands: Any) -> str:
     kinds: list[Any] = []
     for x in operands:
         if isinstance(x, TracedTensor):
-            kinds.append((x.dtype, x.dim() == 0))
+            kinds.append((x.dtype, ORIGINAL.dim(x) == 0))
         elif isinstance(x, (bool, int, float)):
             kinds.append(type(x))
         elif isinstance(x, torch.SymInt):

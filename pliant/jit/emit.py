@@ -361,7 +361,7 @@ class Emitter:
         name = code.co_name if self.start is None else self.start.code.co_name
         made.__code__ = on_line(made.__code__, line).replace(co_name=name, co_qualname=name)
         made.__name__ = made.__qualname__ = self.name
-        made.__module__ = "pliant.compiled"
+        made.__module__ = self.fn.__module__  # since 3.12 this is what `sys._getframemodulename` and C code ask
         return not_for_others(forgetting(made, zones, kept))
 
     def zones(self) -> list[tuple[str, set[str]]]:

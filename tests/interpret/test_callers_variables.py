@@ -273,7 +273,7 @@ def inspected(x):
     try:
         boom(x, 2)
     except ValueError:
-        return [(i.function, inspect.getargvalues(i.frame).locals) for i in inspect.trace()], x + 1
+        return [(i.function, sorted(inspect.getargvalues(i.frame).locals)) for i in inspect.trace()], x + 1
 
 
 def handled_later(x):

@@ -14,6 +14,7 @@ from typing import Any
 from pliant import native
 from pliant.graph import originals
 from pliant.graph.originals import ORIGINAL, gc, torch
+from pliant.native.iterators import state_of
 
 VIEWS: dict[str, Callable[[Any], Any]] = {}
 NAMES: dict[Callable[[Any], Any], str] = {}
@@ -70,13 +71,13 @@ def referent(ref: Any) -> Any:
 @view
 def count_next(it: Any) -> Any:
     """What an `itertools.count` gives next."""
-    return it.__reduce__()[1][0]
+    return state_of(it)[1][0]
 
 
 @view
 def count_step(it: Any) -> Any:
     """By how much it counts."""
-    return (*it.__reduce__()[1], 1)[1]
+    return (*state_of(it)[1], 1)[1]
 
 
 MOST = 1 << 23  # f32 counts further, by a little more than anybody adds in one call

@@ -23,7 +23,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import class_writes, globalstate, namespaces, shadows, tracebacks
 from pliant.interpret.capture import UNSET
-from pliant.interpret.immutable import CLASS_OF_OBJECTS, HEAPTYPE, NO_DICT
+from pliant.interpret.immutable import CLASS_OF_OBJECTS, HEAPTYPE, IMMUTABLE, NO_DICT
 from pliant.interpret.module_parts import nn_module_getattr
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import WRITTEN
@@ -153,7 +153,7 @@ def dict_of(obj: Any, outside: bool) -> dict | None:
     try:
         return shadows.GENERIC_GETATTR(obj, "__dict__")  # the class's own `__getattribute__` is the program's
     except AttributeError:
-        return None
+        return shadows.no_dict(obj, False)
 
 
 def own_dict(obj: Any, outside: bool) -> tuple[dict | None, Any]:
@@ -664,7 +664,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
                 raise Break("PL0006", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}", clean=True)
             vm.native(setattr, (obj, name, value), {})
             return
-    if id(obj) in world.standing:
+    if id(obj) in world.standing or t in IMMUTABLE:  # one that is like it stands for the latter
         raise Break("PL0006", f"attribute {name!r} of a {t.__name__}", clean=True)
     instance_setattr(obj, t, name, value)
 

@@ -3,15 +3,18 @@
 The code that stands for a compiled frame has other variables, and so have the frames that stand for inlined ones: what calls such a
 function is left to CPython as a whole. It is known by its code from then on.
 
-So are frames that get at frames themselves, and speak of `f_locals`, with those between them and the one that is got.
+So are frames that get at frames themselves, and speak of `f_locals`, with those between them and the one that is got; and those that
+speak of it and hand on what they have caught, with the frames that its traceback shows.
 
 So is, up to 3.12, a frame that is asked for its names on both sides of a graph break (`exec("b = 3")`, then `locals()["b"]`): it has one
 dict for them, which the code behind the break has not."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
+import traceback
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
@@ -33,7 +36,11 @@ ALONE = 2
 ASKS = frozenset(("locals", "vars", "dir", "eval", "exec", "f_locals"))
 """What looks at the names of the frame that it is called from, or may."""
 
-GETTERS = {sys._getframe: 0, inspect.currentframe: 0, inspect.stack: sys.maxsize - 1, sys._current_frames: sys.maxsize - 1}
+LOOKS = frozenset(("f_locals", "capture_locals", "show_locals", "getargvalues"))
+"""Words of code that looks at the variables of frames, or has a library look at them."""
+
+ALL = sys.maxsize - 1
+GETTERS = {sys._getframe: 0, inspect.currentframe: 0, inspect.stack: ALL, sys._current_frames: ALL, traceback.walk_stack: ALL}
 """What gives frames: how many lie between the frame that calls it and the one that is got."""
 
 _left: dict[int, CodeType] = {}
@@ -59,11 +66,13 @@ def looked_at(fn: Any, args: tuple, f: Any) -> None:
     if depth is None:
         return
     chain = codes_from(f)
-    names = {name for code in chain for name in code.co_names}
-    if "f_locals" not in names:
+    names = set().union(*map(words, chain))
+    if LOOKS.isdisjoint(names):
         return
     if fn is sys._getframe and args and type(args[0]) is int:
         depth = args[0]
+    if "capture_locals" in names:
+        depth = ALL  # `traceback.walk_stack(sys._getframe())`
     found = [code for code in (chain if "f_back" in names else chain[: depth + 1]) if not left(code)]
     if found:
         leave(found, "it gets at a frame, whose variables are looked at")
@@ -72,6 +81,27 @@ def looked_at(fn: Any, args: tuple, f: Any) -> None:
 def looked_into(code: CodeType, f: Any) -> None:
     """Frame `f` asks a frame of `code` in a traceback for what only one of CPython has. Raises Break."""
     leave([code, *codes_from(f)], "it looks into frames of a traceback")
+
+
+def handed_on(frames: list[Any], shown: list[CodeType]) -> None:
+    """The graph breaks in these suspended frames; tracebacks show stand-ins for frames of the codes `shown`, or will show these frames,
+    where what is called raises. Whoever gets one is not known: where the frames speak of variables, they and the shown ones are left."""
+    codes = [state.code for state in frames]
+    if LOOKS.isdisjoint(set().union(*map(words, codes))):
+        return
+    if shown or any([state.handler is not None or state.exc_info is not None for state in frames]):
+        for code in {*codes, *shown}:
+            _left[id(code)] = code
+            _new.append(code)
+
+
+@functools.cache
+def words(code: CodeType) -> frozenset[str]:
+    """The names and texts of this code, and of the code in it (functions and comprehensions)."""
+    found = set(code.co_names)
+    for const in code.co_consts:
+        found.update(words(const) if type(const) is CodeType else names_of(const))
+    return frozenset(word for word in found if type(word) is str)
 
 
 def codes_from(f: Any) -> list[CodeType]:

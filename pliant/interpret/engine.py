@@ -506,6 +506,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         except Break as b:
             forget(b)
             b.frames.reverse()
+            callers_variables.handed_on(b.frames, world.shown)
             exit_ = C.BreakExit(b.frames, b.action, b.code, b.reason, b.site, b.pushes)  # type: ignore[arg-type]
         except LoopBackSignal:
             exit_ = C.LoopBack(execute.suspend(frame, 0, frame.decoded.offsets[frame.loop_header]))

@@ -46,7 +46,12 @@ def dict_of(value: Any) -> dict:
     try:
         return object.__getattribute__(value, "__dict__")  # the class's own `__getattribute__` is the program's
     except AttributeError:
-        return {}
+        return object.__getstate__(value) or {} if hides_its_dict(type(value)) else {}  # type: ignore[attr-defined,return-value]
+
+
+def hides_its_dict(t: type) -> bool:
+    """Whether instances have attributes of their own and show no `__dict__`: futures, and type variables since 3.12."""
+    return type.__getattribute__(t, "__dictoffset__") != 0 and not any(["__dict__" in b.__dict__ for b in t.__mro__])
 
 
 def slots_of(value: Any) -> Iterator[tuple[type, str, Any, Any]]:

@@ -37,7 +37,7 @@ from pliant.interpret.iteration import length_hint
 from pliant.interpret.late_text import CONVERSIONS, LateText, formatted, needed
 from pliant.interpret.names_told import guard_name
 from pliant.interpret.opaque import Opaque, opaque_use
-from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell, super_operands
+from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, none_opaque, read_cell, super_operands
 from pliant.interpret.slots import (
     SYM_TYPES,
     binary,
@@ -166,6 +166,7 @@ def l_object_init(args: tuple, kw: dict) -> None:
 @lookaside(super)
 def l_super(args: tuple, kw: dict) -> Any:
     if args:
+        none_opaque(args)
         if len(args) == 2 and type(args[1]) is TracedTensor:
             return tensor_subclasses.Super(*args)
         return super(*args)
@@ -178,8 +179,7 @@ def l_super(args: tuple, kw: dict) -> Any:
         raise RuntimeError("super(): empty __class__ cell") from None
     if operands is None:
         raise RuntimeError("super(): __class__ cell not found")
-    if Opaque in map(type, operands):
-        raise Break("PL0017", "super() of a class or an object that changes on every call", clean=True)
+    none_opaque(operands)
     return tensor_subclasses.Super(*operands) if type(operands[1]) is TracedTensor else super(*operands)
 
 

@@ -23,6 +23,7 @@ from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
 from pliant.interpret.namespaces import SLOTS
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.same_objects import identical
 from pliant.interpret.slots import binary, compare, contains, get_iter, get_next, truth, unary
 from pliant.interpret.state import Break, LoopBackSignal, changed, taken, vm, writes
@@ -170,6 +171,11 @@ def read_cell(cell: Any, f: Any, i: int) -> Any:
     if vm.hashing:
         shadows.hashed_by(got[1], cell)
     return got[1]
+
+
+def none_opaque(operands: tuple) -> None:
+    if Opaque in map(type, operands):
+        raise Break("PL0017", "super() of a class or an object that changes on every call", clean=True)
 
 
 def super_operands(f: Any) -> tuple | None:

@@ -21,7 +21,7 @@ from pliant.guards.guard import Guard
 from pliant.guards.source import Source
 from pliant.interpret import set_order
 from pliant.interpret.capture import UNSET
-from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.immutable import IMMUTABLE, dict_of, hides_its_dict
 from pliant.interpret.state import Break, changed, vm
 from pliant.native import made_in_python
 
@@ -133,6 +133,16 @@ def says_its_own_dict(t: type) -> bool:
     return next((type(b.__dict__["__dict__"]) not in HELD_DICT for b in t.__mro__ if "__dict__" in b.__dict__), False)
 
 
+def no_dict(obj: Any, outside: bool) -> dict | None:
+    """There is no `obj.__dict__`. Raises Break where it has attributes all the same, and may get others."""
+    t = type(obj)
+    if not hides_its_dict(t):
+        return None
+    if outside or t not in IMMUTABLE:
+        raise Break("PL0007", f"attributes of a {t.__qualname__}, which shows nobody its `__dict__`")
+    return dict_of(obj)
+
+
 def instance_dict(world: World, obj: Any) -> Shadow | None:
     """The shadow of an outside instance's `__dict__` (None: it has none)."""
     if says_its_own_dict(type(obj)):
@@ -140,7 +150,7 @@ def instance_dict(world: World, obj: Any) -> Shadow | None:
     try:
         d = GENERIC_GETATTR(obj, "__dict__")  # whatever the class's own `__getattribute__` would do
     except AttributeError:
-        return None
+        return no_dict(obj, True)  # type: ignore[return-value]
     h = world.shadows.get(id(d))
     if h is None:
         if type(d) is not dict:

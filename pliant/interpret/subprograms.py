@@ -31,6 +31,7 @@ from pliant.interpret.effects import effects_of
 from pliant.interpret.generators import Generator
 from pliant.interpret.grown_lists import Grown
 from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, current_site, vm
+from pliant.native import iterators
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.scope import BRANCH
 
@@ -513,7 +514,7 @@ def content(v: Any) -> list | None:
         return [str(v.getstate())]
     if isinstance(v, ITERATORS):
         try:
-            return state_of(v.__reduce__())
+            return state_of(iterators.state_of(v))
         except RuntimeError:  # what it walks has another size now, and may have its own again: nobody knows how far it is
             return [object()]
     if isinstance(v, dict):

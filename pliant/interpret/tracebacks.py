@@ -218,6 +218,7 @@ def caught(e: BaseException) -> None:
     _, tb, sites = found
     for code, offset, line in sites:
         tb = TracebackType(tb, frame_of(code), offset, line)
+        vm.world.shown.append(code)
     e.__traceback__ = tb
     if e.__context__ is None and id(e) not in vm.world.outside:
         vm.world.unchained[id(e)] = e

@@ -118,6 +118,7 @@ class World:
         self.probes: dict[int, tuple] = {}  # id of a probe -> (it, what it is in the place of)
         self.in_transform = False  # the program has entered a transform: there may be stand-ins
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)
+        self.shown: list[Any] = []  # codes of the frames that tracebacks of the program have stand-ins for
         self.contexts: dict[int, tuple] = {}  # exceptions that the program is raising: (exception, context and suppression that they get)
         self.interpreted: dict[int, Any] = {}  # the functions whose frames ran
         self.asked: list[tuple] = []  # (function, arguments, keywords, answer): what was asked now, and is taken to stay so

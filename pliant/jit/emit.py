@@ -43,10 +43,10 @@ from pliant.interpret.execute import suspend
 from pliant.interpret.state import vm
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.jit import refused_views, region_loops, resume, rows, support
+from pliant.jit.emitted_functions import note_emitted
 from pliant.jit.frame_liveness import GONE, letting_go
 from pliant.jit.jump_threading import HEADER, RETURN, Place, glide
 from pliant.jit.nested_frames import calls_python
-from pliant.jit.other_compilers import not_for_others
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
 from pliant.jit.unwinding import forgetting
@@ -361,8 +361,8 @@ class Emitter:
         name = code.co_name if self.start is None else self.start.code.co_name
         made.__code__ = on_line(made.__code__, line).replace(co_name=name, co_qualname=name)
         made.__name__ = made.__qualname__ = self.name
-        made.__module__ = "pliant.compiled"
-        return not_for_others(forgetting(made, zones, kept))
+        made.__module__ = self.fn.__module__  # since 3.12 this is what `sys._getframemodulename` and C code ask
+        return note_emitted(forgetting(made, zones, kept))
 
     def zones(self) -> list[tuple[str, set[str]]]:
         """Which variables a traceback may hold: the locals of the user's frames that stand still."""

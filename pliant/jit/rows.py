@@ -51,6 +51,7 @@ from pliant.jit.immutable_rows import immutable_row
 from pliant.jit.reconstruct import CONSTANT, INSTANCE, Builder, CannotReconstruct, Early, Name, Row, class_of
 from pliant.jit.tensor_rows import traced
 from pliant.native import EntryPoint, made_in_python
+from pliant.native.iterators import state_of
 
 try:
     from pliant.jit import array_rows
@@ -319,7 +320,7 @@ def taken_apart(b: Builder, it: Any) -> tuple:
     """`it.__reduce__()`. Raises RuntimeError if what it walks has changed; that of a deque says so only to `next`."""
     found = b.reductions.get(id(it))
     if found is None:
-        found = b.reductions[id(it)] = it.__reduce__()
+        found = b.reductions[id(it)] = state_of(it)
         if type(it) is DEQUE_ITERATOR:
             next(it, None)
     return found

@@ -21,6 +21,7 @@ from pliant.interpret.runtime import FUTURE
 from pliant.interpret.type_names import type_name
 from pliant.jit.unwinding import forgetting
 from pliant.jit.weak_ids import WeakIdDict
+from pliant.native.iterators import set_state
 
 #: Plain constructors, by the name that emitted code shows.
 BUILDERS: dict[str, Any] = {
@@ -117,7 +118,7 @@ def new_deque(cls: type, maxlen: int | None) -> collections.deque:
 
 
 def with_state(it: Any, state: Any) -> Any:
-    it.__setstate__(state)
+    set_state(it, state)
     return it
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 
 import pytest
 import torch
@@ -237,6 +238,121 @@ def test_variables_of_frames(fn):
     for n in (2, 3, 4):
         x = torch.ones(n)
         assert repr(compiled(x)) == repr(fn(x))
+
+
+# -- frames and tracebacks that are handed to a library --------------------------------------------------------------------------
+def boom(v, k):
+    t = k + 1
+    raise ValueError("x")
+
+
+def what_is_shown(x):
+    try:
+        boom(x, 2)
+    except ValueError as e:
+        shown = traceback.TracebackException.from_exception(e, capture_locals=True)
+        return [(s.name, s.locals) for s in shown.stack], x + 1
+
+
+def summed_up(x):
+    try:
+        boom(x, 2)
+    except ValueError as e:
+        stack = traceback.StackSummary.extract(traceback.walk_tb(e.__traceback__), capture_locals=True)
+        return [(s.name, s.locals) for s in stack], x + 1
+
+
+def walked(x):
+    try:
+        boom(x, 2)
+    except ValueError as e:
+        return [(f.f_code.co_name, sorted(f.f_locals)) for f, _ in traceback.walk_tb(e.__traceback__)], x + 1
+
+
+def inspected(x):
+    try:
+        boom(x, 2)
+    except ValueError:
+        return [(i.function, sorted(inspect.getargvalues(i.frame).locals)) for i in inspect.trace()], x + 1
+
+
+def handled_later(x):
+    found = None
+    try:
+        boom(x, 2)
+    except ValueError as e:
+        found = e
+    print(end="")
+    return [sorted(i.frame.f_locals) for i in inspect.getinnerframes(found.__traceback__)], x + 1
+
+
+def raised_by_what_breaks(x):
+    try:
+        int("x" if x.sum().item() else "y")
+    except ValueError as e:
+        return sorted(getattr(e.__traceback__.tb_frame, "f_locals")), x + 1  # noqa: B009
+
+
+def own_stack(x):
+    y = 5
+    stack = traceback.StackSummary.extract(traceback.walk_stack(None), limit=1, capture_locals=True)
+    return [(s.name, s.locals) for s in stack], x + y
+
+
+def helpers_stack():
+    z = 3
+    stack = traceback.StackSummary.extract(traceback.walk_stack(sys._getframe()), limit=2, capture_locals=True)
+    return [(s.name, s.locals) for s in stack]
+
+
+def callers_stack(x):
+    y = 6
+    return helpers_stack(), x + y
+
+
+def arguments(x):
+    y = 3
+    return inspect.getargvalues(sys._getframe()), x + y
+
+
+def in_a_comprehension(x):
+    y = 1
+    return [sorted(i.frame.f_locals) for i in inspect.stack()[:1]], x + y
+
+
+def where_it_stands(x):
+    try:
+        boom(x, 2)
+    except ValueError as e:
+        return e.__traceback__.tb_next.tb_frame.f_lineno - boom.__code__.co_firstlineno, x + 1
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [what_is_shown, summed_up, walked, inspected, handled_later, raised_by_what_breaks, own_stack, callers_stack, arguments,
+     in_a_comprehension, where_it_stands],
+    ids=lambda fn: fn.__name__,
+)
+def test_libraries_that_look_at_variables(fn, monkeypatch):
+    monkeypatch.setattr(boom, "__code__", boom.__code__.replace())  # nothing is known of it
+    compiled = pliant.compile(fn)
+    for n in (2, 3, 4):
+        x = torch.ones(n)
+        assert repr(compiled(x)) == repr(fn(x))
+
+
+def test_tracebacks_that_are_handed_on_for_their_lines_leave_the_frame_compiled():
+    def fails(v):
+        raise ValueError
+
+    def fn(x):
+        try:
+            fails(x)
+        except ValueError as e:
+            return traceback.format_tb(e.__traceback__)[-1], x + 1
+
+    assert "raise ValueError" in pliant.compile(fn)(torch.ones(2))[0]
+    assert pliant.stats()["captures"] > 1
 
 
 def test_frames_whose_variables_nobody_looks_at_stay_compiled():

@@ -21,6 +21,7 @@ from collections import namedtuple
 import pytest
 import torch
 
+import pliant
 from tests.helpers import check
 from tests.programs.registry import cases, each, program, t
 
@@ -536,6 +537,44 @@ def words_of_errors(x):
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()
+
+
+# -- iterators of `itertools` warn of their `__reduce__` (3.12) ---------------------------------------------------------------
+ITERATORS = {
+    "chain": lambda: itertools.chain([1, 2], [3]), "islice": lambda: itertools.islice([1, 2, 3, 4], 1, 4),
+    "count": lambda: itertools.count(3), "cycle": lambda: itertools.cycle([1, 2, 3]), "repeat": lambda: itertools.repeat(2, 5),
+    "accumulate": lambda: itertools.accumulate([1, 2, 3]),
+    "zip_longest": lambda: itertools.zip_longest([1, 2], [3]), "product": lambda: itertools.product([1, 2], [3, 4]),
+    "permutations": lambda: itertools.permutations([1, 2, 3]), "combinations": lambda: itertools.combinations([1, 2, 3], 2),
+    "takewhile": lambda: itertools.takewhile(lambda v: v < 3, [1, 2, 3]), "starmap": lambda: itertools.starmap(pow, [(1, 2), (2, 3)]),
+    "tee": lambda: itertools.tee([1, 2, 3])[0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ITERATORS)
+def test_warnings_that_are_errors(kind):
+    def given(x, it):
+        first = next(it)
+        print(end="")
+        return x + 1, first, [v for v, _ in zip(it, range(2))]  # noqa: B905
+
+    def made(x):
+        it = ITERATORS[kind]()
+        first = next(it)
+        print(end="")
+        return x + 1, first, next(it, None), it
+
+    for_given, for_made = pliant.compile(given), pliant.compile(made)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = [*warnings.filters]
+        for n in (2, 3, 3):
+            x = torch.ones(n)
+            assert for_given(x, ITERATORS[kind]())[1:] == given(x, ITERATORS[kind]())[1:]
+            *want, rest = made(x)
+            *got, left = for_made(x)
+            assert got[1:] == want[1:] and next(left, None) == next(rest, None)
+        assert warnings.filters == before
 
 
 # -- defaults of type parameters (3.13) ------------------------------------------------------------------------------------

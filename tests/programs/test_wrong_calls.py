@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import asyncio
 import collections
 import copy
 import dataclasses
@@ -255,3 +256,49 @@ def test_what_is_given_to_the_program(program):
         KEPT.clear()
         for _ in range(2):
             assert repr(compiled(torch.ones(size), 3, len)) == repr(want)
+
+
+def test_what_a_function_of_another_module_makes_is_of_that_module():
+    other = types.ModuleType("another_module")
+    text = """
+import collections, enum, typing
+def fn(x):
+    print(end="")
+    made = typing.NamedTuple("A", [("a", int)]), typing.TypedDict("T", {"a": int}), typing.NewType("N", int), typing.TypeVar("V"), \\
+        collections.namedtuple("B", "a b"), enum.Enum("E", "A B")
+    return [m.__module__ for m in made], x + 1
+"""
+    exec(text, other.__dict__)
+    inlined = pliant.compile(lambda x: other.fn(x), strict=True)
+    for compiled in (inlined, pliant.compile(other.fn, strict=True)):
+        for size in (2, 3):
+            assert compiled(torch.ones(size))[0] == ["another_module"] * 6
+
+
+SETTABLE: dict = {  # how to make one, and its attribute in each call
+    "a future, which shows no dict": (lambda: asyncio.Future(loop=asyncio.new_event_loop()), (1, 1, 2)),
+    "a type variable, which shows none since 3.12": (lambda: typing.TypeVar("T"), (1, 1)),
+    "a type of calls": (lambda: typing.Callable[[int], str], (1, 1, 2)),
+    "a new type": (lambda: typing.NewType("N", int), (1, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("kind", SETTABLE)
+def test_attributes_of_values_that_have_none_as_a_rule(kind):
+    make, values = SETTABLE[kind]
+    made = make()
+    made.n = 1
+    loops = [made.get_loop()] if hasattr(made, "get_loop") else []
+
+    def fn(x):
+        before = made.n if hasattr(made, "n") else None, getattr(made, "no", 3)
+        made.q = x + before[0]
+        return before, made.q * 2
+
+    compiled = pliant.compile(fn, strict=True)
+    for n in values:
+        made.n = n
+        before, out = compiled(torch.ones(2))
+        assert before == (n, 3) and out.tolist() == [2 * n + 2] * 2 and made.q.tolist() == [n + 1] * 2
+    for loop in loops:
+        loop.close()

@@ -1,4 +1,4 @@
-"""Frames in tracebacks that a handler of the program looks at: the stand-ins have file, name and lines. Where more is asked for, the frame
+"""Frames in tracebacks that a handler of the program looks at: the stand-ins have file and name. Where more is asked for, the frame
 that handles and the one that raised are CPython's."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pliant.interpret.attributes import from_outside, instance_getattr
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import row
 
-MISSING = ("f_locals", "f_globals", "f_builtins", "f_back")
+MISSING = ("f_locals", "f_globals", "f_builtins", "f_back", "f_lineno", "f_lasti")
 READS_FOR_LINES = ("traceback", "linecache")  # modules that ask the globals how to find the source, and take none for an answer
 
 

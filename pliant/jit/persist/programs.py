@@ -31,7 +31,7 @@ from pliant.codegen.second_backward import SecondPart, Seconds
 from pliant.codegen.variants import Variants
 from pliant.jit.branches import Branch
 from pliant.jit.emit import Emitted, Failing
-from pliant.jit.other_compilers import not_for_others
+from pliant.jit.emitted_functions import is_emitted, note_emitted
 from pliant.jit.persist import gradients
 from pliant.jit.persist.names import Missing, Writer
 from pliant.jit.persist.tensors import decode_tensor, encode_tensor
@@ -286,7 +286,7 @@ def encode_function(fn: Any, run: Any, table: Writer) -> tuple:
             names[k] = ("failed", v.lenient)
         elif type(v) is Branch:
             names[k] = ("branch", table.refer(v), v.hot)
-        elif type(v) is types.FunctionType and v.__module__ == fn.__module__:  # what runs behind a side exit
+        elif type(v) is types.FunctionType and is_emitted(v):  # what runs behind a side exit
             names[k] = ("exit", encode_function(v, None, table))
         elif is_printed(v):  # what that one needs of the graph
             linker = Linker()
@@ -327,4 +327,4 @@ def decode_function(data: tuple, objects: list[Any], made: Emitted, failing: Cal
             namespace[k] = decode(rest[0], objects.__getitem__)
     fn = types.FunctionType(marshal.loads(body), namespace, name)
     fn.__qualname__, fn.__module__ = name, module
-    return not_for_others(fn)
+    return note_emitted(fn)

@@ -20,6 +20,7 @@ from pliant.interpret.immutable import HEAPTYPE
 from pliant.jit.verify import contents, floats
 from pliant.jit.verify.reach import ATOMS
 from pliant.jit.verify.snapshot import Snapshot, State, Storage, equal_bytes
+from pliant.native.iterators import state_of
 from pliant.symbolic.scope import UNFIT
 
 FLOATS, WHOLE, STRUCTURE = "floats", "whole numbers", "structure"
@@ -225,7 +226,7 @@ class Comparer:
             self.expect(want.__qualname__ == got.__qualname__, path, "generator", want, got)
             return
         try:
-            a, b = want.__reduce__(), got.__reduce__()
+            a, b = state_of(want), state_of(got)
         except Exception:  # it cannot say where it stands: an iterator of some library
             return
         if type(want) is filter and {a[1][0], b[1][0]} == {None, bool}:  # which means the same

@@ -5,7 +5,7 @@
     --control      what the controller's part of a step costs, on workers that do nothing, beside Ray's own call
     --operators    a training step as one message, beside the same step operator by operator
     --scale        the same for 256 to 10,000 workers that are not there (docs/scaling.md)
-    --tree FANOUT  what a message costs controller and relays on Ray, to --workers stand-ins
+    --tree FANOUT  what a message costs controller and relays on Ray, to --workers proxies
     --train KIND   a small GPT: data, tensor or pipeline, beside one process: losses, messages, bytes, captures
     --kill N       workers killed at random while it trains
     --hang N, --partition   other faults (remote_faults.py)
@@ -221,7 +221,7 @@ def scale(counts: list[int], steps: int) -> None:
         mesh.close()
 
 
-class StandIn:
+class Proxy:
     """A worker that does nothing."""
 
     def step(self, message: Any, *parts: Any) -> bytes:
@@ -238,10 +238,10 @@ def used(pids: list[int]) -> float:
 
 
 def tree(workers: int, fanout: int, steps: int) -> None:
-    """What a message costs the controller, and each actor of the tree, on Ray: to stand-ins (few processes, called as many)."""
+    """What a message costs the controller, and each actor of the tree, on Ray: to proxies (few processes, called as many)."""
     ray = transport.ray()
     ray.init(include_dashboard=False, logging_level="ERROR", num_cpus=2, **LOCAL)
-    actors = [ray.remote(StandIn).options(num_cpus=0).remote() for _ in range(4)]
+    actors = [ray.remote(Proxy).options(num_cpus=0).remote() for _ in range(4)]
     children = [actors[i % len(actors)] for i in range(workers)]
     for most in (workers, fanout):
         make = ray.remote(relay.Relay).options(num_cpus=0, max_concurrency=1000).remote

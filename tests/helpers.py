@@ -48,7 +48,7 @@ from pliant.symbolic.scope import UNFIT
 
 IDENTITY = os.environ.get("PLIANT_TEST_IDENTITY") == "1"
 
-if IDENTITY:  # a stand-in with the same doors: programs can be validated without the compiler
+if IDENTITY:  # a proxy with the same doors: programs can be validated without the compiler
 
     def _same(fn: Any = None, **_: Any) -> Any:
         return fn if fn is not None else _same

@@ -228,7 +228,7 @@ SHARED_NAMES = {
     "runtime": "what compiled code calls",
     "scalars": "operators of scalars",
     "second_backward": "gradients of gradients",
-    "stand_ins": "what stands for values while they are captured",
+    "proxies": "what stands for values while they are captured",
     "tensors": "tensors",
     "text": "printing and reading",
     "torch_branches": "branches in PyTorch's graphs",

@@ -37,7 +37,7 @@ from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
-from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
+from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, proxy
 from pliant.lower.histories import Share, nodes, on_the_way, parted, reaching, sharing, together
 from pliant.lower.leaves import nodes_under
 from pliant.lower.program import Program
@@ -458,9 +458,9 @@ class AutogradRegion:
     # the forward part ---------------------------------------------------------------
     def write_forward(self) -> Executable:
         """`forward(ctx, *slots) -> heads, then numbers that only this run knows`."""
-        stand_ins = {t.vid: stand_in(t) for t in self.plan.rebased}
-        inputs = [stand_ins.get(t.vid, t) if isinstance(t, TracedTensor) else t for t in self.plan.inputs]
-        copies = [op for t in self.plan.rebased for op in copy_of(t, stand_ins[t.vid])]
+        proxies = {t.vid: proxy(t) for t in self.plan.rebased}
+        inputs = [proxies.get(t.vid, t) if isinstance(t, TracedTensor) else t for t in self.plan.inputs]
+        copies = [op for t in self.plan.rebased for op in copy_of(t, proxies[t.vid])]
         noted, ops = ways_out(self.plan.trace, copies + self.plan.forward_ops, list(liveness.tensors_of(inputs)), f"{self.name}_forward")
         values = [*self.plan.heads, *self.plan.exports, *self.full.reads, *self.full.symbols]
         checks = [c for c in self.plan.asserts() if self.plan.made_later.isdisjoint([s.name for s in c.expr.symbols()])]

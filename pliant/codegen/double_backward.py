@@ -34,7 +34,7 @@ from pliant.symbolic.expr import Expr
 ALIAS, DETACH = torch.ops.aten.alias.default, torch.ops.aten.detach.default
 OWN_STATISTICS = frozenset(f"aten::{name}" for name in ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"))
 """Operators that write running statistics which they do not read (in training): given copies, they can run again."""
-SPELLED = {lstm.LAYER: (lstm.as_pytorch_s, 3), recurrent_gradients.ONEDNN: (recurrent_gradients.as_library_s, 4)}
+DECOMPOSITIONS = {lstm.LAYER: (lstm.as_pytorch_s, 3), recurrent_gradients.ONEDNN: (recurrent_gradients.as_library_s, 4)}
 """Operators of ours that PyTorch's can stand for: how (arguments to an operator and its arguments), and how many results that gives."""
 
 
@@ -71,7 +71,7 @@ class Again:
             name = op.target._schema.name
             if liveness.RANDOM in op.target.tags and not recurrent.draws_nothing(op):
                 return f"it draws random numbers ({name})"
-            if not name.startswith("aten::") and op.target not in SPELLED:
+            if not name.startswith("aten::") and op.target not in DECOMPOSITIONS:
                 return f"it calls {name}"
             if not op.grad and any(t.requires_grad for t in liveness.op_outputs(op)):
                 return "it uses a torch.autograd.Function, or writes with gradients to what was made without"
@@ -110,9 +110,9 @@ class Again:
         for op in self.ops:
             target, args, kwargs = op.target, told(op.args), {k: told(v) for k, v in op.kwargs.items()}
             outs = tuple([o.vid if isinstance(o, TracedTensor) else None for o in op.outs])
-            if target in SPELLED:
-                spelled, count = SPELLED[target]
-                (target, args), outs = spelled(*args), outs[:count]
+            if target in DECOMPOSITIONS:
+                decomposed, count = DECOMPOSITIONS[target]
+                (target, args), outs = decomposed(*args), outs[:count]
             binds = tuple([(liveness.number(b.symbol).name, b.out, b.dim) for b in op.binds])
             steps.append(Step(target, args, kwargs, outs, op.out_spec is None, binds, op.grad))
             made.update(vid for vid in outs if vid is not None)

@@ -266,7 +266,7 @@ def _kind(value: Any) -> Any:
     return type(value)
 
 
-def _stand_in(value: Any) -> Any:
+def _proxy(value: Any) -> Any:
     """A probe argument of the same kind: a fresh meta tensor per tensor, a small number per symbolic number."""
     if isinstance(value, torch.Tensor):
         key = (ORIGINAL.dim(value), value.dtype)
@@ -274,7 +274,7 @@ def _stand_in(value: Any) -> Any:
             _meta[key] = torch.empty((7,) * ORIGINAL.dim(value), dtype=value.dtype, device="meta")
         return ORIGINAL.detach(_meta[key])
     if isinstance(value, (list, tuple)):
-        return tuple(_stand_in(v) for v in value)
+        return tuple(_proxy(v) for v in value)
     if isinstance(value, torch.SymInt):
         return 1
     if isinstance(value, torch.SymFloat):
@@ -371,7 +371,7 @@ def _try(target: Any, args: list, kwargs: dict) -> Call:
         args[2:4] = [value if value is None else at for value, at in zip(args[2:4], (1, 2), strict=False)]
     with _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext():
         for call, below in _candidates(target):
-            values, keywords = normalize(target, tuple(map(_stand_in, args)), {k: _stand_in(v) for k, v in kwargs.items()}, call.trim)
+            values, keywords = normalize(target, tuple(map(_proxy, args)), {k: _proxy(v) for k, v in kwargs.items()}, call.trim)
             if call.render is _function:
                 thunk = partial(call.globals[call.name], *map(_spelled, values), **keywords)
             else:

@@ -25,7 +25,7 @@ def written_slots(ops: list[Any], slots: list[TracedTensor], versions: dict[int,
 
 
 def counted(slots: list[TracedTensor]) -> list[TracedTensor]:
-    """Each as often as the program has written to it, where that is known: operators on stand-ins count as they do in eager."""
+    """Each as often as the program has written to it, where that is known: operators on proxies count as they do in eager."""
     memory = [t.storage_id for t in slots]
     return [t for t in slots for _ in range(max(times_written(t), 1) if memory.count(t.storage_id) == 1 else 1)]
 

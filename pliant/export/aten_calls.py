@@ -1,8 +1,8 @@
 """The form "torch" as calls of ATen's composite operators: the graph that PyTorch's graph-mode quantization (torchao's PT2E) starts from.
 
 `torch.conv2d(x, w)` becomes `aten.conv2d.default(x, w)`, a method likewise; functions of `torch.nn.functional` that are written in Python
-and that quantizers look for are spelled as the operators that they come to (`SPELLED`). Any other call stays as it is. Nodes have fake
-tensors in `meta["val"]`, of the example's sizes, and their function in `meta["source_fn_stack"]`, which quantizers read.
+and that quantizers look for are decomposed into the operators that they come to (`DECOMPOSITIONS`). Any other call stays as it is.
+Nodes have fake tensors in `meta["val"]`, of the example's sizes, and their function in `meta["source_fn_stack"]`, which quantizers read.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool 
 
 
 def unary(name: str) -> Callable[..., Any]:
-    def spelled(x: Any, inplace: bool = False) -> Any:
+    def decomposed(x: Any, inplace: bool = False) -> Any:
         return getattr(aten, f"{name}_" if inplace else name).default, (x,)
 
-    return spelled
+    return decomposed
 
 
-SPELLED: dict[Any, Callable[..., Any]] = {
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     F.batch_norm: batch_norm, F.relu: relu, F.dropout: dropout, F.max_pool2d: max_pool2d, F.adaptive_avg_pool2d: adaptive_avg_pool2d,
     F.softmax: softmax, F.layer_norm: layer_norm, F.hardtanh: hardtanh,
     F.relu6: lambda x, inplace=False: ((aten.relu6_ if inplace else aten.relu6).default, (x,)),
@@ -91,7 +91,7 @@ def aten_calls(module: fx.GraphModule) -> fx.GraphModule:
     mode = FakeTensorMode()
     for node in module.graph.nodes:
         new = env[node] = graph.node_copy(node, lambda n: env[n])
-        found = spelled(node)
+        found = decomposed(node)
         if found is not None:
             new.op, new.target = "call_function", found[0]
             new.args, new.kwargs = fx.map_arg((found[1], found[2]), lambda n: env[n])  # type: ignore[assignment]
@@ -106,10 +106,10 @@ def aten_calls(module: fx.GraphModule) -> fx.GraphModule:
     return made
 
 
-def spelled(node: fx.Node) -> tuple[Any, tuple, dict] | None:
+def decomposed(node: fx.Node) -> tuple[Any, tuple, dict] | None:
     """The operator that a node calls, and its arguments (nodes among them); None if it is not one."""
     if node.op == "call_function":
-        row = SPELLED.get(node.target)
+        row = DECOMPOSITIONS.get(node.target)
         if row is not None:
             found = row(*node.args, **node.kwargs)
             return None if found is None else (*found, {})

@@ -1,4 +1,4 @@
-"""The form "core": operators outside of PyTorch's Core ATen set are spelled by others, with the decompositions that PyTorch publishes.
+"""The form "core": operators outside of PyTorch's Core ATen set are decomposed into others, with the decompositions that PyTorch publishes.
 
 Some stay whole although PyTorch could take them apart (`KEPT`): every target has them, and taken apart they run slower. The attention
 kernel of the CPU becomes the operator that it computes.
@@ -95,8 +95,8 @@ class Decomposer(Rewriter):
         self.ops.append(Op(SDPA, self.now(args), self.now(given), [op.outs[0]], None, op.site, -1, grad=op.grad))
 
 
-class Spelled(Rewriter):
-    """Spells operators as this processor computes them."""
+class Legalizer(Rewriter):
+    """Legalizes operators, that is writes them as this processor computes them."""
 
     def step(self, op: Op) -> None:
         if op.target is not SDPA:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.codegen import target
-from pliant.export.decompose import Spelled
+from pliant.export.decompose import Legalizer
 from pliant.export.program import Program
 from pliant.lower import liveness, pipeline
 from pliant.lower import program as lower
@@ -17,13 +17,13 @@ from pliant.lower import program as lower
 
 def lowered(program: Program) -> tuple[lower.Program, list[Any]]:
     """The program at level "calls", and its outputs there."""
-    spelled = Spelled(program.trace)
+    legalizer = Legalizer(program.trace)
     for op in program.ops:
-        spelled.step(op)
+        legalizer.step(op)
     inputs = [i.value for i in program.inputs]
-    heads = [spelled.now(o.value) for o in program.outputs]
+    heads = [legalizer.now(o.value) for o in program.outputs]
     asserts = [a.expr for a in program.asserts]
-    p = lower.Program("program", program.scope, inputs, heads, spelled.ops, asserts=asserts, keep_effects=True, closed=False)
+    p = lower.Program("program", program.scope, inputs, heads, legalizer.ops, asserts=asserts, keep_effects=True, closed=False)
     p = pipeline.run(p, pipeline.SIMPLIFY)
     if any([liveness.restrides(op) for op in p.steps]):
         return pipeline.run(p, pipeline.REWRITE), heads

@@ -8,7 +8,7 @@ import torch
 
 from pliant.codegen import aten, native
 from pliant.errors import PliantError
-from pliant.export.decompose import Spelled
+from pliant.export.decompose import Legalizer
 from pliant.export.program import GRADIENT, MUTATION, Program
 from pliant.export.signature import Caller, SignatureError
 from pliant.export.text import site_of
@@ -34,13 +34,13 @@ class Runner:
 
     def compile(self) -> Any:
         p = self.p
-        spelled = Spelled(p.trace)
+        legalizer = Legalizer(p.trace)
         for op in p.ops:
-            spelled.step(op)
+            legalizer.step(op)
         slots = [i.value for i in p.inputs]
-        outputs = [spelled.now(o.value) for o in p.outputs]
+        outputs = [legalizer.now(o.value) for o in p.outputs]
         asserts = [Assert(a.expr, site_of(a.site), a.why, a.raises) for a in p.asserts]
-        return aten.build(p.trace, slots, outputs, name=p.name, ops=spelled.ops, guard=True, asserts=asserts, lower=self.lower).fn
+        return aten.build(p.trace, slots, outputs, name=p.name, ops=legalizer.ops, guard=True, asserts=asserts, lower=self.lower).fn
 
     def flat(self, values: dict[str, Any]) -> list[Any]:
         """The outputs for inputs by name, in order."""

@@ -1,10 +1,10 @@
-"""Functions of PyTorch whose C++ code reads a parameter as a plain number, spelled so that a symbolic one stays symbolic.
+"""Functions of PyTorch whose C++ code reads a parameter as a plain number, decomposed so that a symbolic one stays symbolic.
 
 A slope, a margin, a temperature or a probability may be another in every call. PyTorch's argument parser takes a `float` of a schema as a
 double, and many derivatives ask a `Scalar` for its value: both pin it, and each value is a capture. Given a symbolic number, the functions
 below are put together from operators that take it as it is: products, comparisons, and tensors of one number. The formulas, masks and
 the order of rounding are those of ATen (`derivatives.yaml`, `FunctionsManual.cpp`); low precisions are computed in float32, as ATen's
-kernels do. What a spelling is not sure of it leaves to PyTorch, which pins. `tests/graph/test_changing_numbers.py` holds each
+kernels do. What a decomposition is not sure of it leaves to PyTorch, which pins. `tests/graph/test_changing_numbers.py` holds each
 against eager PyTorch, with gradients.
 """
 
@@ -14,16 +14,16 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.graph import layout, symnode
-from pliant.graph.decompositions import Unspelled, apply, tried
+from pliant.graph.decompositions import NotDecomposed, apply, tried
 from pliant.graph.originals import (
     ORIGINAL,
     as_it_was,
     get_default_dtype,
     gradients,
+    in_place_of,
     is_grad_enabled,
     math,
     operator,
-    spelled_otherwise,
     torch,
 )
 from pliant.graph.symnode import SYMS
@@ -40,7 +40,7 @@ NUMBERS = frozenset({int, float, torch.SymInt, torch.SymFloat})
 def real(x: Any) -> Any:
     """`x`, a traced tensor of real numbers, in the precision that ATen's kernels compute in."""
     if type(x) is not TracedTensor or x.dtype not in REALS or torch._C._is_any_autocast_enabled():
-        raise Unspelled
+        raise NotDecomposed
     return ORIGINAL.to(x, torch.float32) if x.dtype in HALVES else x
 
 
@@ -50,7 +50,7 @@ LARGEST = 3e38  # beyond it some kernels and derivatives refuse a number, for fl
 def number(v: Any) -> Any:
     if type(v) not in NUMBERS or (type(v) is float or type(v) is torch.SymFloat and v.node.expr.backed) and not (
             -LARGEST <= v and v <= LARGEST):
-        raise Unspelled
+        raise NotDecomposed
     return v
 
 
@@ -64,7 +64,7 @@ def apart_from_nothing(v: Any) -> None:
     if type(v) in SYMS and not v.node.expr.backed:
         return  # only the run knows it
     if not (v >= TINY or v <= -TINY):
-        raise Unspelled
+        raise NotDecomposed
 
 
 def back(y: Any, x: Any) -> Any:
@@ -77,21 +77,21 @@ def tensor_of(v: Any, x: Any) -> Any:
 
 
 def refuse(*options: Any) -> None:
-    """These options are not spelled."""
+    """These options are not decomposed."""
     if any([o is not None and o is not False for o in options]):
-        raise Unspelled
+        raise NotDecomposed
 
 
 def old_ways(*options: Any) -> None:
-    """What old programs say in place of `reduction` is not spelled: False is another word than None there."""
+    """What old programs say in place of `reduction` is not decomposed: False is another word than None there."""
     if any([o is not None for o in options]):
-        raise Unspelled
+        raise NotDecomposed
 
 
 def flag(b: Any) -> bool:
     """An option that PyTorch's C++ code takes; of no other type than `bool`."""
     if type(b) is not bool:
-        raise Unspelled
+        raise NotDecomposed
     return b
 
 
@@ -136,7 +136,7 @@ def threshold(x: Any, threshold: Any, value: Any, inplace: Any = False) -> Any:
 def logit(x: Any, eps: Any = None) -> Any:
     w = real(x)
     if not number(eps) >= TINY:
-        raise Unspelled
+        raise NotDecomposed
     w = torch.clamp(w, eps, 1.0 - eps)
     return back(torch.log(w / (1.0 - w)), x)
 
@@ -144,12 +144,12 @@ def logit(x: Any, eps: Any = None) -> Any:
 def nan_to_num(x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
     w = real(x)
     if type(posinf) is torch.SymFloat or type(neginf) is torch.SymFloat:
-        raise Unspelled
+        raise NotDecomposed
     return torch.where(torch.isnan(w), tensor_of(number(nan), w), torch.nan_to_num(w, 0.0, posinf, neginf)) if w is x else pinned()
 
 
 def pinned() -> Any:
-    raise Unspelled
+    raise NotDecomposed
 
 
 # -- arithmetic -----------------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def power(x: Any, exponent: Any) -> Any:
         w = real(x if type(exponent) is torch.SymInt else widened(x))
         e = number(exponent)
         if w.dtype is torch.float32 and not as_whole_as_it_is(e):
-            raise Unspelled
+            raise NotDecomposed
         return back(torch.pow(w, tensor_of(e, w)), x if x.dtype in REALS else w)
     if type(x) is torch.SymFloat and x.node.expr.backed:
         apart_from_nothing(x)
@@ -200,13 +200,13 @@ def widened(x: Any) -> Any:
 def lerp(x: Any, end: Any, weight: Any) -> Any:
     w, e = real(x), real(end)
     if x.dtype is not end.dtype:
-        raise Unspelled
+        raise NotDecomposed
     return back(torch.lerp(w, e, tensor_of(number(weight), w)), x)
 
 
 def pad(x: Any, pad: Any, mode: Any = "constant", value: Any = None) -> Any:
     if mode != "constant" or type(x) is not TracedTensor:
-        raise Unspelled
+        raise NotDecomposed
     return torch.constant_pad_nd(x, pad, number(value))
 
 
@@ -217,10 +217,10 @@ def vector_norm(x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = False, *, 
     refuse(out, dtype)
     w, p = real(x), number(ord)
     if not (p >= 0.01 and p <= 100) or p == 1 or p == 2:
-        raise Unspelled
+        raise NotDecomposed
     sizes = [w.sizes[d] for d in (range(len(w.sizes)) if dim is None else (dim,) if type(dim) is int else dim)]
     if any([type(n) is int and n == 0 for n in sizes]):
-        raise Unspelled
+        raise NotDecomposed
     found = safe_power(torch.abs(w), p)
     total = torch.sum(found, dim, keepdim) if dim is not None and dim != () else whole(found, keepdim)
     return back(safe_power(total, 1.0 / p), x)
@@ -238,7 +238,7 @@ def safe_power(x: Any, p: Any) -> Any:
 
 def norm(x: Any, p: Any = "fro", dim: Any = None, keepdim: Any = False, out: Any = None, dtype: Any = None) -> Any:
     if type(p) is not torch.SymFloat:
-        raise Unspelled
+        raise NotDecomposed
     return vector_norm(x, p, dim, keepdim, dtype=dtype, out=out)
 
 
@@ -262,7 +262,7 @@ def pairwise_distance(a: Any, b: Any, p: Any = 2.0, eps: Any = 1e-6, keepdim: An
 # -- losses ---------------------------------------------------------------------------------------------------------------------
 def reduced(loss: Any, reduction: Any) -> Any:
     if reduction not in ("none", "mean", "sum"):
-        raise Unspelled
+        raise NotDecomposed
     return loss if reduction == "none" else torch.mean(loss) if reduction == "mean" else torch.sum(loss)
 
 
@@ -272,9 +272,9 @@ def alike(*tensors: Any) -> None:
         real(t)
     first = tensors[0]
     if any([len(t.sizes) != len(first.sizes) or t.dtype is not first.dtype for t in tensors]):
-        raise Unspelled
+        raise NotDecomposed
     if not all([bool(a == b) for t in tensors for a, b in zip(t.sizes, first.sizes, strict=True)]):
-        raise Unspelled
+        raise NotDecomposed
 
 
 def smooth_l1_loss(
@@ -283,7 +283,7 @@ def smooth_l1_loss(
     old_ways(size_average, reduce)
     alike(x, target)
     if not number(beta) >= TINY:
-        raise Unspelled
+        raise NotDecomposed
     apart = torch.abs(real(x) - real(target))
     return back(reduced(torch.where(apart < beta, apart * 0.5 * apart / beta, apart - 0.5 * beta), reduction), x)
 
@@ -292,7 +292,7 @@ def huber_loss(x: Any, target: Any, reduction: Any = "mean", delta: Any = 1.0, w
     refuse(weight)
     alike(x, target)
     if not number(delta) > 0:
-        raise Unspelled
+        raise NotDecomposed
     apart = torch.abs(real(x) - real(target))
     return back(reduced(torch.where(apart < delta, 0.5 * apart * apart, delta * (apart - 0.5 * delta)), reduction), x)
 
@@ -321,7 +321,7 @@ def cosine_embedding_loss(
     old_ways(size_average, reduce)
     alike(a, b)
     if len(target.sizes) != len(a.sizes) - 1 or not a.sizes or reduction not in ("none", "mean", "sum"):
-        raise Unspelled
+        raise NotDecomposed
     epsilon = 1e-12
     sizes = (torch.sum(a * a, -1) + epsilon) * (torch.sum(b * b, -1) + epsilon)
     similar = torch.sum(a * b, -1) / torch.sqrt(sizes)
@@ -337,7 +337,7 @@ def triplet_margin_loss(
     old_ways(size_average, reduce)
     alike(anchor, positive, negative)
     if not number(margin) > 0:
-        raise Unspelled
+        raise NotDecomposed
     near, far = F.pairwise_distance(anchor, positive, p, eps), F.pairwise_distance(anchor, negative, p, eps)
     if flag(swap):
         far = torch.minimum(far, F.pairwise_distance(positive, negative, p, eps))
@@ -363,9 +363,9 @@ def cross_entropy(
     refuse(weight)
     w = real(x)
     if w is not x or type(target) is not TracedTensor or target.dtype is not torch.int64 or len(target.sizes) != len(x.sizes) - 1:
-        raise Unspelled
+        raise NotDecomposed
     if not (number(label_smoothing) > 0 and label_smoothing <= 1) or reduction not in ("none", "mean", "sum"):
-        raise Unspelled
+        raise NotDecomposed
     dim = 1 if len(x.sizes) > 1 else 0
     logs = torch.log_softmax(x, dim)
     hard = F.nll_loss(logs, target, None, None, ignore_index, None, reduction)
@@ -385,7 +385,7 @@ def attention(
     """The query carries the scale."""
     real(q)
     if q.dtype in HALVES or type(dropout_p) is torch.SymFloat:
-        raise Unspelled
+        raise NotDecomposed
     width = q.sizes[-1]
     usual = math.sqrt(width) if type(width) is int else torch.sym_sqrt(width)
     return F.scaled_dot_product_attention(q * (number(scale) * usual), k, v, attn_mask, dropout_p, is_causal, enable_gqa=enable_gqa)
@@ -405,7 +405,7 @@ def drops(x: Any, p: Any, training: Any, inplace: Any) -> bool:
     """Whether anything is dropped: of no elements nothing is. Whatever is out of range is left to PyTorch."""
     refuse(inplace)
     if type(x) is not TracedTensor or x.dtype not in REALS or not (number(p) > 0 and p < 1) or type(training) is not bool:
-        raise Unspelled
+        raise NotDecomposed
     return training and all([bool(n != 0) for n in x.shape])
 
 
@@ -423,18 +423,18 @@ def dropping(noise_like: Callable[[Any], Any]) -> Callable[..., Any]:
 def channels(x: Any) -> Any:
     """One number for each channel of each example. (make_feature_noise)"""
     if len(x.sizes) < 2:
-        raise Unspelled
+        raise NotDecomposed
     return torch.empty((x.sizes[0], x.sizes[1], *(1 for _ in x.sizes[2:])), dtype=x.dtype, device=x.device)
 
 
 def feature_dropout(dims: int) -> Callable[..., Any]:
     """`dropout1d` to `dropout3d` of a batch. One example without a batch, which C++ gives one, is left to it."""
-    spelled = dropping(channels)
+    decomposed = dropping(channels)
 
     def dropout(x: Any, p: Any = 0.5, training: Any = True, inplace: Any = False) -> Any:
         if len(x.sizes) != dims + 2:
-            raise Unspelled
-        return spelled(x, p, training, inplace)
+            raise NotDecomposed
+        return decomposed(x, p, training, inplace)
 
     return dropout
 
@@ -455,12 +455,12 @@ def filled(func: Any, sound: Callable[..., Any]) -> Callable[..., Any]:
     def fill(x: Any, *numbers: Any, generator: Any = None, **named: Any) -> Any:
         given = [*numbers, *named.values()]
         if type(x) is not TracedTensor or x.dtype not in REALS or generator is not None or is_grad_enabled() and x.requires_grad:
-            raise Unspelled
+            raise NotDecomposed
         names = [a.name for a in func._schema.arguments[1:-1]]
         order = dict(zip(names, numbers)) | named
         values = [order.get(a.name, a.default_value) for a in func._schema.arguments[1:-1]]
         if len(given) != len(order) or not order.keys() <= set(names) or not sound(*map(number, values)):
-            raise Unspelled
+            raise NotDecomposed
         with gradients(False):
             apply(x.owner(), func, x, *values)
         torch.autograd.graph.increment_version(x)
@@ -478,7 +478,7 @@ bernoulli_ = filled(aten.bernoulli_.float, lambda p: 0 <= p and p <= 1)  # noqa:
 def bernoulli(x: Any, p: Any = None, *, generator: Any = None, out: Any = None) -> Any:
     refuse(generator, out)
     if type(x) is not TracedTensor or not (number(p) >= 0 and p <= 1) or is_grad_enabled() and x.requires_grad:
-        raise Unspelled
+        raise NotDecomposed
     return drawn(x, p)
 
 
@@ -488,7 +488,7 @@ def normal(
     refuse(generator, *others.values())
     if size is None:
         if type(mean) is not TracedTensor:
-            raise Unspelled
+            raise NotDecomposed
         return ORIGINAL.add_(normal_(torch.empty_like(mean), 0.0, std), mean) if not mean.requires_grad else pinned()
     return normal_(torch.empty(size, dtype=dtype, device=device), number(mean), std)
 
@@ -497,7 +497,7 @@ def rows(table: dict[Callable[..., Any], Any]) -> dict[Any, Callable[..., Any]]:
     return {fn: own for own, fns in table.items() for fn in (fns if type(fns) is tuple else (fns,))}
 
 
-SPELLED = spelled_otherwise(rows({
+DECOMPOSITIONS = in_place_of(rows({
     leaky_relu: (F.leaky_relu, torch._C._nn.leaky_relu), elu: (F.elu, torch._C._nn.elu), celu: (F.celu, torch.celu),
     softplus: (F.softplus, torch._C._nn.softplus), threshold: (F.threshold, torch.threshold), logit: (torch.logit, torch.Tensor.logit),
     nan_to_num: (torch.nan_to_num, torch.Tensor.nan_to_num), power: (operator.pow, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__),
@@ -515,9 +515,9 @@ SPELLED = spelled_otherwise(rows({
 }))  # fmt: skip
 
 
-def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
+def decompose(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
     """The result of `fn(*args, **kwargs)`, given a symbolic number; NotImplemented, and nothing recorded, where PyTorch must say."""
-    own = SPELLED.get(fn)
+    own = DECOMPOSITIONS.get(fn)
     if own is None:
         return NotImplemented
     symbols = (torch.SymFloat, torch.SymInt) if own in (power, power_of) else (torch.SymFloat,)

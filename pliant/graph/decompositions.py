@@ -1,8 +1,8 @@
-"""Torch functions spelled as the operators that PyTorch's C++ code comes to, where nothing else can happen.
+"""Torch functions decomposed into the operators that PyTorch's C++ code comes to, where nothing else can happen.
 
 C++ asks Python about every symbolic size that it meets: a `linear` of three dims takes 240 such steps to find out that it is a view, a
-product and a view. The spellings below hold where no gradient is recorded and no autocast, transform or mode is on; whatever they are not
-sure of they leave to PyTorch. `tests/graph/test_spelled.py` holds the operators of each against those that PyTorch records.
+product and a view. The decompositions below hold where no gradient is recorded and no autocast, transform or mode is on; whatever they
+are not sure of they leave to PyTorch. `tests/graph/test_decompositions.py` holds the operators of each against those that PyTorch records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.dispatch import record
-from pliant.graph.originals import ORIGINAL, as_it_was, get_default_dtype, is_grad_enabled, math, spelled_otherwise, torch
+from pliant.graph.originals import ORIGINAL, as_it_was, get_default_dtype, in_place_of, is_grad_enabled, math, torch
 from pliant.graph.rules import RULES
 from pliant.graph.rules.shape import count, holds, key, same, sym
 from pliant.graph.rules.views import unchanged
@@ -27,12 +27,12 @@ REALS = frozenset({float, torch.SymFloat})
 FUSED = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
 
 
-class Unspelled(Exception):
+class NotDecomposed(Exception):
     """A rule does not know its answer."""
 
 
 def undisturbed(*tensors: Any) -> Any:
-    """The trace of these stand-ins, or None if something could come between a function and its operators."""
+    """The trace of these proxies, or None if something could come between a function and its operators."""
     trace = None
     grad = is_grad_enabled()
     for x in tensors:
@@ -55,7 +55,7 @@ def free(trace: Any) -> bool:
 def apply(trace: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
     out = RULES[func](trace, *args, **kwargs)
     if out is NotImplemented:
-        raise Unspelled
+        raise NotDecomposed
     record(trace, func, args, kwargs, out)
     return out
 
@@ -153,11 +153,11 @@ def known_equal(trace: Any, a: Any, b: Any) -> bool:
 
 
 def pointwise(func: Any, operands: int = 2) -> Callable[..., Any]:
-    def spelled(*args: Any) -> Any:
+    def decomposed(*args: Any) -> Any:
         trace = undisturbed(*args) if len(args) == operands else None
         return NotImplemented if trace is None else apply(trace, func, *args)
 
-    return spelled
+    return decomposed
 
 
 def default_device(device: Any) -> torch.device:
@@ -206,20 +206,20 @@ def logspace(
 def triangle(func: Any) -> Callable[..., Any]:
     """The indices of a triangle of a matrix with so many rows and columns."""
 
-    def spelled(
+    def decomposed(
         trace: Any, row: Any, col: Any, offset: Any = 0, *, dtype: Any = torch.int64, device: Any = None, requires_grad: bool = False
     ) -> Any:
         if not open_number(trace, dtype, requires_grad, row, col) or type(offset) is not int or not bool(row >= 0) or not bool(col >= 0):
             return NotImplemented
         return apply(trace, func, row, col, offset, dtype=dtype, device=default_device(device))
 
-    return spelled
+    return decomposed
 
 
 def window(finish: Callable[..., Any]) -> Callable[..., Any]:
     """A window function of so many points: `finish` is given their positions, and over how many steps they go."""
 
-    def spelled(
+    def decomposed(
         trace: Any, window_length: Any, periodic: Any = True, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
         **numbers: Any,
     ) -> Any:  # fmt: skip
@@ -233,7 +233,7 @@ def window(finish: Callable[..., Any]) -> Callable[..., Any]:
         x = finish(torch.arange(points, dtype=dtype, device=device), points - 1, **numbers)
         return ORIGINAL.narrow(x, 0, 0, n) if periodic else x
 
-    return spelled
+    return decomposed
 
 
 def raised_cosine(x: Any, steps: Any, alpha: float = 0.54, beta: float = 0.46) -> Any:
@@ -256,7 +256,7 @@ def kaiser(
     return ORIGINAL.narrow(x, 0, 0, n) if periodic else x
 
 
-#: Functions of no tensor that take numbers, by function: called with the trace and their arguments. May raise `Unspelled`.
+#: Functions of no tensor that take numbers, by function: called with the trace and their arguments. May raise `NotDecomposed`.
 FACTORIES: dict[Any, Callable[..., Any]] = {
     torch.linspace: linspace,
     torch.logspace: logspace,
@@ -274,11 +274,11 @@ PAST_SCHEMAS = frozenset(
 )
 
 
-#: By function: called with its arguments. May raise `Unspelled`.
+#: By function: called with its arguments. May raise `NotDecomposed`.
 def of_lengths(loss: Callable[..., Any]) -> Callable[..., Any]:
     """`ctc_loss` of lengths in lists, which wants to look at memory: they are made tensors, of which PyTorch makes such lists."""
 
-    def spelled(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *options: Any, **named: Any) -> Any:
+    def decomposed(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *options: Any, **named: Any) -> Any:
         lengths = input_lengths, target_lengths
         if type(log_probs) is not TracedTensor or type(targets) is not TracedTensor or not free(trace := log_probs.owner()):
             return NotImplemented
@@ -288,10 +288,10 @@ def of_lengths(loss: Callable[..., Any]) -> Callable[..., Any]:
         made = [torch.stack([apply(trace, aten.scalar_tensor.default, i, **how) for i in n]) for n in lengths]
         return loss(log_probs, targets, *made, *options, **named)
 
-    return spelled
+    return decomposed
 
 
-SPELLED: dict[Any, Callable[..., Any]] = spelled_otherwise({
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = in_place_of({
     torch.ctc_loss: of_lengths(torch.ctc_loss),
     torch.nn.functional.ctc_loss: of_lengths(torch.nn.functional.ctc_loss),
     torch.nn.functional.linear: linear,
@@ -308,20 +308,22 @@ SPELLED: dict[Any, Callable[..., Any]] = spelled_otherwise({
 })  # fmt: skip
 
 
-def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
+def decompose(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
     """The result of `fn(*args, **kwargs)`, its operators recorded; NotImplemented, and nothing recorded, where PyTorch must say."""
-    spelled = SPELLED.get(fn)
-    if spelled is None:
+    decomposed = DECOMPOSITIONS.get(fn)
+    if decomposed is None:
         if fn not in FACTORIES:
             return NotImplemented
-        spelled = functools.partial(FACTORIES[fn], trace)
+        decomposed = functools.partial(FACTORIES[fn], trace)
     elif not as_it_was(fn):
         return NotImplemented
-    return tried(trace, spelled, args, kwargs)
+    return tried(trace, decomposed, args, kwargs)
 
 
-def tried(trace: Any, own: Callable[..., Any], args: tuple, kwargs: dict, refusals: tuple = (Unspelled, TypeError, RuntimeError)) -> Any:
-    """What a spelling gives; NotImplemented, and nothing recorded, where it does not know."""
+def tried(
+    trace: Any, own: Callable[..., Any], args: tuple, kwargs: dict, refusals: tuple = (NotDecomposed, TypeError, RuntimeError)
+) -> Any:
+    """What a decomposition gives; NotImplemented, and nothing recorded, where it does not know."""
     n = len(trace.ops)
     try:
         out = own(*args, **kwargs)

@@ -94,10 +94,10 @@ def corners(n: Any, aligned: bool, like: Any) -> Any:
     return places if aligned else places * (n - 1) / n
 
 
-SPELLED: dict[Any, Callable[..., Any]] = {
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.affine_grid: affine_grid,
     torch.affine_grid_generator: affine_grid,
     torch.cumprod: cumprod,
     torch.Tensor.cumprod: cumprod,
 }
-"""As `decompositions.SPELLED`."""
+"""As `decompositions.DECOMPOSITIONS`."""

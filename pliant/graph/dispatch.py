@@ -143,7 +143,7 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
     if trace.other_default:
         before, kwargs = kwargs, with_dtype(func, info, args, kwargs, outs)
         if of_call and kwargs is not before:
-            calls[-1].spelled = True
+            calls[-1].decomposed = True
     op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(calls) - 1 if of_call else -1)
     for x in written(op):
         note_write(trace, func, x)

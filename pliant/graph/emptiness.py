@@ -147,7 +147,7 @@ def of_no_classes(fn: Any, args: tuple, kwargs: dict, x: Any) -> Any:
 
 
 def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
-    """Stand-ins are compared with a range, which keeps their strides, and nobody looks whether a class is in it; eager looks, and fills a
+    """Proxies are compared with a range, which keeps their strides, and nobody looks whether a class is in it; eager looks, and fills a
     new row-major tensor. A number of classes that is symbolic, or only the data knows, would be pinned or asked for by the operator."""
     bound = dict(zip(("tensor", "num_classes"), args)) | kwargs
     x, n = bound.get("tensor", bound.get("input")), bound.get("num_classes", -1)

@@ -22,7 +22,7 @@ CHANNELS_LAST_ORDER = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
 
 
 class Framework:
-    """Whether PyTorch's own code is running on stand-ins (`depth` > 0): then a question is not the program's own branch.
+    """Whether PyTorch's own code is running on proxies (`depth` > 0): then a question is not the program's own branch.
 
     `metadata` > 0 while it only works out sizes: kernels look at the real ones again. `swept`: the running function is known to need no
     short cut for any size (`emptiness.py`).

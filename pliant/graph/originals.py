@@ -49,7 +49,7 @@ Inside = tuple[dict[str, Any], str, Any]  # (namespace, name, what it held)
 _inside: dict[Any, list[Inside]] = {}
 
 
-def spelled_otherwise(table: dict[Any, Any]) -> dict[Any, Any]:
+def in_place_of(table: dict[Any, Any]) -> dict[Any, Any]:
     """A table of what is called in the place of PyTorch's own functions: what those written in Python call themselves is kept in mind."""
     for fn in [f for f in table if type(f) is types.FunctionType]:
         todo, seen = [fn], set()
@@ -107,7 +107,7 @@ def new_leaf_of_data(t: torch.Tensor) -> torch.Tensor:
 
 
 def new_parameter(t: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
-    """The parameter over the memory of a tensor that the graph has made. Called by emitted code, and by compilers on stand-ins."""
+    """The parameter over the memory of a tensor that the graph has made. Called by emitted code, and by compilers on proxies."""
     if type(t) is not torch.Tensor:
         return ORIGINAL.requires_grad_(ORIGINAL.detach(t), requires_grad)
     return ORIGINAL._make_subclass(torch.nn.Parameter, t, requires_grad)

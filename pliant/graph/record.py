@@ -75,7 +75,7 @@ class TorchOp:
     site: Any = None
     begin: int = 0
     other_default: bool = False  # it was made under another default dtype than the graph's
-    spelled: bool = False  # which the operations that it came to say, and the call does not
+    decomposed: bool = False  # which the operations that it came to say, and the call does not
     vids: tuple[int, int] | None = None  # the first number of a tensor that it could give, and the first behind it
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """Recurrent networks (LSTM, GRU, plain) and packed sequences as single operations.
 
-PyTorch's C++ code loops over the time steps, or reads how many sequences go on at each step from the data: on stand-ins the first would
+PyTorch's C++ code loops over the time steps, or reads how many sequences go on at each step from the data: on proxies the first would
 pin the length of the sequence, and the second cannot be done. The operator itself takes any length, so it is recorded whole, and the
 kernels (oneDNN's or PyTorch's) run as in eager. Where gradients are recorded each layer is an operation and a node of the tape, whose
 backward part is another operation (`recurrent_gradients.py`). Packing and padding again are each other's derivatives.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.graph import lstm, symnode
-from pliant.graph.decompositions import Unspelled, apply, free, undisturbed
+from pliant.graph.decompositions import NotDecomposed, apply, free, undisturbed
 from pliant.graph.dispatch import check, twin
 from pliant.graph.handlers import bound, fresh, new_size, numel
 from pliant.graph.known_numbers import NUMBERS
@@ -38,9 +38,9 @@ OPTIONS = (bool,), (int,), (int, float), (bool,), (bool,), (bool,)
 
 
 def layers(op: Any, states: int) -> Callable[..., Any]:
-    """The spelling of `torch.lstm` (two states), `torch.gru`, `torch.rnn_tanh`, `torch.rnn_relu` (one)."""
+    """The decomposition of `torch.lstm` (two states), `torch.gru`, `torch.rnn_tanh`, `torch.rnn_relu` (one)."""
 
-    def spelled(x: Any, second: Any, third: Any, *rest: Any) -> Any:
+    def decomposed(x: Any, second: Any, third: Any, *rest: Any) -> Any:
         packed = type(second) is TracedTensor and (states == 2 or type(third) is TracedTensor)
         hx, params = (third, rest[0]) if packed else (second, third)
         if not issubclass(type(params), (list, tuple)) or states == 2 and not issubclass(type(hx), (list, tuple)):
@@ -54,10 +54,10 @@ def layers(op: Any, states: int) -> Callable[..., Any]:
         given = list(hx) if states == 2 else hx
         drops, out = options[2] != 0 and options[3], NotImplemented
         if not drops or 0 <= options[2] <= 1:
-            with contextlib.suppress(Unspelled):
+            with contextlib.suppress(NotDecomposed):
                 out = whole(undisturbed(*tensors), tensors, x, second if packed else None, given, list(params), options)
         if out is NotImplemented and (drops or torch._C._is_any_autocast_enabled()):
-            raise Untraceable(op.input, "PyTorch's spelling of it in Python, which forgets dropout and autocast")
+            raise Untraceable(op.input, "PyTorch's decomposition of it in Python, which forgets dropout and autocast")
         return out
 
     def whole(trace: Any, tensors: tuple, x: Any, batch_sizes: Any, hx: Any, params: list, options: list) -> Any:
@@ -67,11 +67,11 @@ def layers(op: Any, states: int) -> Callable[..., Any]:
         return apply(trace, op.input, x, hx, params, *options) if batch_sizes is None else apply(
             trace, op.data, x, batch_sizes, hx, params, *options)
 
-    return spelled
+    return decomposed
 
 
 def recording(*tensors: Any) -> Any:
-    """The trace of these stand-ins, where a tape is written and nothing else is in the way."""
+    """The trace of these proxies, where a tape is written and nothing else is in the way."""
     if not all([type(t) is TracedTensor for t in tensors]):
         return None
     trace = tensors[0].owner()
@@ -328,7 +328,7 @@ PADDING = (bool,), (bool, int, float, torch.SymInt), (int, torch.SymInt)
 
 
 def pad_packed(data: Any, batch_sizes: Any, *options: Any) -> Any:
-    """The spelling of `_pad_packed_sequence`."""
+    """The decomposition of `_pad_packed_sequence`."""
     trace, func = undisturbed(data, batch_sizes), aten._pad_packed_sequence.default
     if len(options) != 3 or not all([type(o) in kinds for o, kinds in zip(options, PADDING, strict=True)]):
         return NotImplemented  # which PyTorch refuses, if not for a scalar of another type
@@ -339,7 +339,7 @@ def pad_packed(data: Any, batch_sizes: Any, *options: Any) -> Any:
 
 
 def pack(x: Any, lengths: Any, batch_first: Any) -> Any:
-    """The spelling of `_pack_padded_sequence` where gradients are recorded."""
+    """The decomposition of `_pack_padded_sequence` where gradients are recorded."""
     trace = recording(x, lengths)
     if trace is None or not is_grad_enabled() or not x.requires_grad or type(batch_first) is not bool:
         return NotImplemented
@@ -461,7 +461,7 @@ def first_of(trace: Any, x: TracedTensor, dim: Any, index: Any) -> Any:
 
 
 NUMBERS[aten.select.int] = lambda reader, *args: first_of(reader.trace, *args)
-SPELLED: dict[Any, Callable[..., Any]] = {
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.lstm: layers(aten.lstm, 2),
     torch.gru: layers(aten.gru, 1),
     torch.rnn_tanh: layers(aten.rnn_tanh, 1),
@@ -469,7 +469,7 @@ SPELLED: dict[Any, Callable[..., Any]] = {
     torch._VF._pad_packed_sequence: pad_packed,
     torch._VF._pack_padded_sequence: pack,
 }
-"""As `decompositions.SPELLED`."""
+"""As `decompositions.DECOMPOSITIONS`."""
 WHOLE = frozenset(
     (aten._pad_packed_sequence.default, *(o for op in (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu) for o in (op.input, op.data)))
 )

@@ -100,7 +100,7 @@ class TorchBuilder(Builder):
         """A call with its operations, or one operation between two calls."""
         if call is not None and call.fn is OF_SUBCLASSES:
             return
-        if call is not None and call.spelled and number not in self.lowered:
+        if call is not None and call.decomposed and number not in self.lowered:
             self.lower(call, number)
         unwritten = call is not None and call.fn is data_of and not self.trace.data_memory  # then it is the same as what it comes to
         if call is None or unwritten or number in self.lowered or call.out in (PENDING, FAILED):

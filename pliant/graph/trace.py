@@ -170,7 +170,7 @@ class Trace:
         requires_grad: bool | None = None,
         storage_id: int | None = None,
     ) -> TracedTensor:
-        """The stand-in for an outside tensor. `sizes`, `strides` and `offset` hold ints and `SymInt`s.
+        """The proxy for an outside tensor. `sizes`, `strides` and `offset` hold ints and `SymInt`s.
 
         Without `strides` it is row-major. `storage_id`: that of another input whose memory it shares.
         Raises `Untraceable` for layouts that cannot be captured (sparse, quantized, nested).

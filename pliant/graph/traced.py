@@ -1,4 +1,4 @@
-"""`TracedTensor`: the stand-in for a tensor while a program is captured.
+"""`TracedTensor`: the proxy for a tensor while a program is captured.
 
 It has no data. PyTorch's C++ code sees an ordinary strided tensor on the right device, with symbolic sizes: composite operators
 decompose themselves and the autograd engine builds its tape on it. Every ATen operator that reaches it is handed to
@@ -98,7 +98,7 @@ LOOPS_OF_OTHERS = "loops on data, by another's compiler"
 PARTS = "tensors over parts of arrays"
 KEYS = "writes to dicts whose keys are objects"
 LAYOUTS = "layouts of views changed in place"
-CALLS_REFUSED = "what PyTorch refuses of stand-ins"
+CALLS_REFUSED = "what PyTorch refuses of proxies"
 UNBACKED = "unbacked"  # sizes that only the run knows: a backend cannot compile them, or what was assumed of them did not hold
 
 
@@ -125,7 +125,7 @@ class NoBackward(Exception):
 
 
 def is_limit(error: BaseException) -> bool:
-    """Whether an exception says that C++ code cannot work on a stand-in (not that the program is wrong): a reason to break the graph."""
+    """Whether an exception says that C++ code cannot work on a proxy (not that the program is wrong): a reason to break the graph."""
     if not isinstance(error, (RuntimeError, NotImplementedError)):
         return False
     said = [a for a in error.args if type(a) is str]  # (the program's own errors may hold anything)
@@ -133,7 +133,7 @@ def is_limit(error: BaseException) -> bool:
 
 
 def limit_of(error: BaseException) -> str:
-    """What an exception of C++ code that cannot work on a stand-in means, in words for the program's author."""
+    """What an exception of C++ code that cannot work on a proxy means, in words for the program's author."""
     return next((reason for text, reason in LIMITS.items() if text in str(error)), str(error).splitlines()[0])
 
 

@@ -1,4 +1,4 @@
-"""The Python-in-Python interpreter: a frame's bytecode, run on stand-ins for the outside world."""
+"""The Python-in-Python interpreter: a frame's bytecode, run on proxies for the outside world."""
 
 from pliant.interpret.capture import (
     NULL,

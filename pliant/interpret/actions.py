@@ -52,7 +52,7 @@ def call(f: Any, n: int) -> Row:
 
 def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
     """The call as CPython must make it from another frame: what looks at its caller gets this frame's names."""
-    if type(fn) is types.FunctionType and fn in METHODS:  # methods of the stand-in become those of the generator
+    if type(fn) is types.FunctionType and fn in METHODS:  # methods of the proxy become those of the generator
         return ("call", runtime.call_method, (args[0], fn.__name__, *args[1:]), kw)
     if type(fn) is types.MethodType and type(fn.__self__) is Generator:
         return ("call", runtime.call_method, (fn.__self__, fn.__name__, *args), kw)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pliant.graph.decompositions import Unspelled, tried
-from pliant.graph.originals import as_it_was, math, operator, spelled_otherwise, torch
+from pliant.graph.decompositions import NotDecomposed, tried
+from pliant.graph.originals import as_it_was, in_place_of, math, operator, torch
 from pliant.interpret.state import Break
 
 F = torch.nn.functional
@@ -32,24 +32,24 @@ def in_batch(x: Any) -> bool:
 
 def precise(*tensors: Any) -> None:
     if not all([t is None or isinstance(t, torch.Tensor) and t.dtype in PRECISE for t in tensors]) or torch._C._is_any_autocast_enabled():
-        raise Unspelled
+        raise NotDecomposed
 
 
 def only(**options: Any) -> None:
-    """These options are not spelled."""
+    """These options are not decomposed."""
     if any([v not in (None, False, 0, 0.0) for v in options.values()]):
-        raise Unspelled
+        raise NotDecomposed
 
 
 def whole(x: Any, refused: str = "") -> None:
     """Of tensors that lie otherwise in memory, with the batch last say, the results do, too, or PyTorch refuses them."""
     while C.is_functorch_wrapped_tensor(x):
         if C.is_batchedtensor(x) and C.maybe_get_bdim(x) != 0:
-            raise Unspelled
+            raise NotDecomposed
         x = C.get_unwrapped(x)
     filled(x)
     if not x.is_contiguous():
-        raise Break("PL0030", refused, clean=True) if refused else Unspelled
+        raise Break("PL0030", refused, clean=True) if refused else NotDecomposed
 
 
 def filled(*tensors: Any) -> None:
@@ -58,20 +58,20 @@ def filled(*tensors: Any) -> None:
         while C.is_functorch_wrapped_tensor(x):
             x = C.get_unwrapped(x)
         if any([bool(n == 0) for n in x.shape]):
-            raise Unspelled
+            raise NotDecomposed
 
 
 def sound(index: Any, size: Any) -> Any:
     """An index that raises where it is negative, as these operators do; indexing by itself counts from the end."""
     if index.dtype is not torch.int64:
-        raise Unspelled
+        raise NotDecomposed
     return torch.where(index < 0, size, index)
 
 
 def position(dim: Any, rank: int) -> int:
     """A dim that there is, counted from the first; PyTorch refuses others in its own words."""
     if type(dim) is not int or not -rank <= dim < rank:
-        raise Unspelled
+        raise NotDecomposed
     return dim % rank
 
 
@@ -79,7 +79,7 @@ def places_of(x: Any, dim: int, index: Any) -> tuple[Any, ...]:
     """An index of `x` for each of its dims: `index` along `dim`, and everywhere else the places that stand beside."""
     rank = x.dim()
     if index.dim() != rank or rank == 0:
-        raise Unspelled
+        raise NotDecomposed
     found = []
     for d in range(rank):
         if d == position(dim, rank):
@@ -104,12 +104,12 @@ def item(x: Any, index: Any) -> Any:
     """Views by whole dims, new dims and places. C++ would slice the whole dims, and the derivative of a slice asks for sizes."""
     parts = index if type(index) is tuple else (index,)
     if not isinstance(x, torch.Tensor) or not all([p is None or p is Ellipsis or type(p) in (int, slice) for p in parts]):
-        raise Unspelled
+        raise NotDecomposed
     if WHOLE not in parts or parts.count(Ellipsis) > 1 or any([type(p) is slice and p != WHOLE for p in parts]):
-        raise Unspelled
+        raise NotDecomposed
     used = len([p for p in parts if p is not None and p is not Ellipsis])
     if used > x.dim():
-        raise Unspelled
+        raise NotDecomposed
     dim = 0
     for p in parts:
         if p is None:
@@ -124,7 +124,7 @@ def item(x: Any, index: Any) -> Any:
 def scatter_add(x: Any, dim: Any, index: Any, src: Any, *, out: Any = None) -> Any:
     only(out=out)
     if src.dtype is not x.dtype or src.dim() != index.dim() or not all([bool(m == n) for m, n in zip(src.shape, index.shape, strict=True)]):
-        raise Unspelled
+        raise NotDecomposed
     return x.index_put(places_of(x, dim, index), src, accumulate=True)
 
 
@@ -133,19 +133,19 @@ def index_add(x: Any, dim: Any, index: Any, source: Any, *, alpha: Any = 1, out:
     whole(x)
     rank = x.dim()
     if rank == 0 or index.dim() != 1 or source.dim() != rank or source.dtype is not x.dtype:
-        raise Unspelled
+        raise NotDecomposed
     wide = [-1 if d == position(dim, rank) else 1 for d in range(rank)]
     if not all([bool(m == n) for d, (m, n) in enumerate(zip(source.shape, x.shape, strict=True)) if d != position(dim, rank)]):
-        raise Unspelled
+        raise NotDecomposed
     if not bool(source.size(dim) == index.size(0)):
-        raise Unspelled
+        raise NotDecomposed
     return scatter_add(x, dim, index.reshape(wide).expand(source.shape), source)
 
 
 def index_select(x: Any, dim: Any, index: Any, *, out: Any = None) -> Any:
     only(out=out)
     if index.dim() != 1 or x.dim() == 0:
-        raise Unspelled
+        raise NotDecomposed
     dim = position(dim, x.dim())
     if dim == 0:
         return x[sound(index, x.size(0))]
@@ -164,15 +164,15 @@ def embedding(
 def cat(tensors: Any, dim: Any = 0, *, out: Any = None) -> Any:
     only(out=out)
     if type(tensors) not in (list, tuple) or not 2 <= len(tensors) <= MOST or len({(t.dim(), t.dtype) for t in tensors}) != 1:
-        raise Unspelled
+        raise NotDecomposed
     filled(*tensors)
     rank = tensors[0].dim()
     if rank == 0 or type(dim) is not int or tensors[0].dtype.is_complex:
-        raise Unspelled
+        raise NotDecomposed
     dim = position(dim, rank)
     sizes = [t.size(dim) for t in tensors]
     if not all([bool(t.size(d) == tensors[0].size(d)) for t in tensors[1:] for d in range(rank) if d != dim]):
-        raise Unspelled
+        raise NotDecomposed
     total = sum(sizes)
     at = torch.arange(total, device=tensors[0].device).reshape([-1 if d == dim else 1 for d in range(rank)])
     begin: Any = 0
@@ -189,7 +189,7 @@ def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: An
     whole(x)
     dims = len(shape)
     if not 0 < dims <= x.dim() or not all([bool(a == b) for a, b in zip(x.shape[-dims:], shape, strict=True)]):
-        raise Unspelled
+        raise NotDecomposed
     return scaled(normalized(x, tuple(range(-dims, 0)), eps), weight, bias)
 
 
@@ -207,7 +207,7 @@ def group_norm(x: Any, groups: Any, weight: Any = None, bias: Any = None, eps: A
     precise(x, weight, bias)
     whole(x, "PyTorch's rule for a group norm of a batch wants it to be contiguous")
     if x.dim() < 2 or not bool(x.size(1) % groups == 0):
-        raise Unspelled
+        raise NotDecomposed
     apart = normalized(x.reshape(x.size(0), groups, -1), (2,), eps).reshape(x.shape)
     wide = [1, -1, *[1] * (x.dim() - 2)]
     return scaled(apart, None if weight is None else weight.reshape(wide), None if bias is None else bias.reshape(wide))
@@ -220,7 +220,7 @@ def nll_loss(
     precise(logs)
     only(weight=weight is not None, average=size_average is not None, reduce=reduce is not None)
     if reduction not in ("none", "mean", "sum") or logs.dim() not in (1, 2) or target.dim() != logs.dim() - 1:
-        raise Unspelled
+        raise NotDecomposed
     counted = target != ignore_index
     index = sound(torch.where(counted, target, 0), logs.size(-1))
     one = logs[index.reshape(1)][0] if logs.dim() == 1 else logs[torch.arange(logs.size(0), device=logs.device), index]
@@ -245,9 +245,9 @@ def attention(
     precise(q, k, v)
     only(dropout=dropout_p, heads=enable_gqa)
     if not all([bool(n != 0) for t in (q, k, v) for n in t.shape]):
-        raise Unspelled
+        raise NotDecomposed
     if attn_mask is not None and (is_causal or attn_mask.dtype not in (torch.bool, q.dtype)):
-        raise Unspelled
+        raise NotDecomposed
     width = q.size(-1)
     usual = (1.0 / math.sqrt(width) if type(width) is int else 1.0 / torch.sym_sqrt(width)) if scale is None else scale
     scores = (q @ k.transpose(-2, -1)) * usual
@@ -255,7 +255,7 @@ def attention(
         attn_mask = torch.ones((q.size(-2), k.size(-2)), dtype=torch.bool, device=q.device).tril()
     if attn_mask is not None and attn_mask.dtype is torch.bool:
         if not is_causal:
-            raise Unspelled  # rows that see nothing are zeros there
+            raise NotDecomposed  # rows that see nothing are zeros there
         scores = torch.where(attn_mask, scores, -math.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
@@ -267,7 +267,7 @@ def gelu(x: Any, approximate: Any = "none") -> Any:
     if approximate == "none":
         return x * 0.5 * (1.0 + torch.erf(x * math.sqrt(0.5)))
     if approximate != "tanh":
-        raise Unspelled
+        raise NotDecomposed
     return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
@@ -279,12 +279,12 @@ def chosen(fn: Callable[..., Any]) -> Callable[..., Any]:
         whole(x)
         found = fn(x.detach(), *args, **kwargs)
         if not isinstance(found, tuple) or len(found) != 2:
-            raise Unspelled
+            raise NotDecomposed
         made: Any = type(found)
         index, names = found[1], dict(zip(DIMS[fn], args)) | kwargs
         dim = names.get("dim", -1)
         if type(dim) is not int or names.get("out") is not None:
-            raise Unspelled
+            raise NotDecomposed
         if index.dim() == x.dim():
             return made((picked(x, dim, index), index))
         return made((picked(x, dim, index.unsqueeze(dim)).squeeze(dim), index))
@@ -297,7 +297,7 @@ DIMS: dict[Any, tuple[str, ...]] = {
     **dict.fromkeys((torch.sort, torch.Tensor.sort), ("dim", "descending")),
     **dict.fromkeys((torch.topk, torch.Tensor.topk), ("k", "dim")),
 }
-TABLE: dict[Any, Callable[..., Any]] = spelled_otherwise({
+TABLE: dict[Any, Callable[..., Any]] = in_place_of({
     operator.getitem: item, torch.Tensor.__getitem__: item, torch.gather: gather, torch.Tensor.gather: gather,
     torch.index_select: index_select, torch.Tensor.index_select: index_select,
     torch.scatter_add: scatter_add, torch.Tensor.scatter_add: scatter_add, torch.index_add: index_add, torch.Tensor.index_add: index_add,
@@ -306,7 +306,7 @@ TABLE: dict[Any, Callable[..., Any]] = spelled_otherwise({
 })  # fmt: skip
 
 
-def spelled(fn: Any, trace: Any) -> Callable[..., Any] | None:
+def decomposed(fn: Any, trace: Any) -> Callable[..., Any] | None:
     """What is called in the place of `fn` on wrappers, some of them of a batch; None: nothing is."""
     own = TABLE.get(fn)
     if own is None or not as_it_was(fn):
@@ -317,7 +317,7 @@ def spelled(fn: Any, trace: Any) -> Callable[..., Any] | None:
     def call(*args: Any, **kwargs: Any) -> Any:
         given = [*args, *kwargs.values()]
         if any([in_batch(a) for a in given] + [in_batch(t) for a in given if type(a) in (list, tuple) for t in a]):
-            out = tried(trace, own, args, kwargs, (Unspelled, TypeError, RuntimeError, IndexError))
+            out = tried(trace, own, args, kwargs, (NotDecomposed, TypeError, RuntimeError, IndexError))
             if out is not NotImplemented:
                 return out
         return fn(*args, **kwargs)

@@ -24,7 +24,7 @@ def guard_signature(fn: Any) -> None:
         world.guard(S.const(fn).attr("__kwdefaults__"), "DICT_KEYS", list(fn.__kwdefaults__))  # FUNCTION guards which dict it is
 
 
-STANDS_FOR_C: dict[Any, Any] = {}  # methods of stand-ins: what a wrong call of theirs, `(args, kwargs)`, raises
+STANDS_FOR_C: dict[Any, Any] = {}  # methods of proxies: what a wrong call of theirs, `(args, kwargs)`, raises
 
 
 def raise_binding_error(fn: Any, args: tuple, kwargs: dict) -> None:

@@ -73,7 +73,7 @@ def function_of(fn: Any) -> Any:
 
 
 def cached(fn: Any, args: tuple, kwargs: dict) -> Any:
-    """What the cached function answers, as a stand-in of the outside. Raises Break if it would have to run."""
+    """What the cached function answers, as a proxy of the outside. Raises Break if it would have to run."""
     wrapped, given = function_of(fn), (*args, *kwargs.values())
     same = type(wrapped) is not FunctionType or as_it_was(wrapped)
     if not all([is_key(a) or by_identity(a) for a in given]):

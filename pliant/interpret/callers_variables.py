@@ -84,7 +84,7 @@ def looked_into(code: CodeType, f: Any) -> None:
 
 
 def handed_on(frames: list[Any], shown: list[CodeType]) -> None:
-    """The graph breaks in these suspended frames; tracebacks show stand-ins for frames of the codes `shown`, or will show these frames,
+    """The graph breaks in these suspended frames; tracebacks show proxies for frames of the codes `shown`, or will show these frames,
     where what is called raises. Whoever gets one is not known: where the frames speak of variables, they and the shown ones are left."""
     codes = [state.code for state in frames]
     if LOOKS.isdisjoint(set().union(*map(words, codes))):

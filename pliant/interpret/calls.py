@@ -214,7 +214,7 @@ def symbolic_within(a: Any, depth: int = 2) -> bool:
 
 
 OF_LISTS: dict[type, Callable[[Any, tuple, dict], Any]] = {}
-"""By the type of a stand-in for a list: (torch function, arguments, of which it is the first, keywords) -> the result."""
+"""By the type of a proxy for a list: (torch function, arguments, of which it is the first, keywords) -> the result."""
 
 KEYWORDS: dict[str, Callable[[Any, Any, tuple, dict], Any]] = {}
 """By the name of a keyword: (its value, torch function, arguments, other keywords) -> the result, NotImplemented if it is like others."""

@@ -50,7 +50,7 @@ class FrameState:
 
 @dataclass(slots=True)
 class Return:
-    """The frame ran to its end. `value` holds stand-ins."""
+    """The frame ran to its end. `value` holds proxies."""
 
     value: Any
 
@@ -96,7 +96,7 @@ class Effect:
     | list_splice(obj, start, stop, items) | list_extend(obj, items) | set_replace(obj, items, table) | deque_replace(obj, items)
     | global_set(dict, name, value) | global_del(dict, name) | cell_set(cell, value) | cell_del(cell) | call(fn, args, kwargs)
     | global_state(setter, args)        (torch global state, e.g. grad mode)
-    Objects are originals of the outside world; values hold stand-ins.
+    Objects are originals of the outside world; values hold proxies.
     """
 
     kind: str
@@ -159,7 +159,7 @@ class LeftToPython(CaptureFailed):
 class UserError(Exception):
     """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real.
 
-    `of_torch`: PyTorch refused a call of stand-ins. Its shape functions often say so by another type of exception than its kernels.
+    `of_torch`: PyTorch refused a call of proxies. Its shape functions often say so by another type of exception than its kernels.
     """
 
     def __init__(self, error: BaseException, of_torch: bool = False) -> None:

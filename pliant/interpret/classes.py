@@ -1,6 +1,6 @@
 """Classes that the program makes: `class` statements, `type(name, bases, dict)`, dataclasses.
 
-The body is interpreted over its namespace, then the class is made for real, out of stand-ins, and belongs to the capture as a list
+The body is interpreted over its namespace, then the class is made for real, out of proxies, and belongs to the capture as a list
 that the program builds does; what hooks it has (`__set_name__`, `__init_subclass__`, a metaclass written in Python) is interpreted.
 Where it outlives the frame, the emitted code makes a new one each time, from what the capture's one has become, without its hooks
 (`runtime.bare_class`): these have run. Enumerations and named tuples are made by their own makers, again each time. Other metaclasses

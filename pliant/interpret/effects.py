@@ -177,12 +177,12 @@ def extra_attributes(world: World, h: Shadow, out: list[Effect]) -> None:
         return
     theirs = h.orig.__dict__
     for k, v in mine.items():
-        if k not in theirs or (v is not theirs[k] and v is not stand_in(world, theirs[k])):
+        if k not in theirs or (v is not theirs[k] and v is not proxy(world, theirs[k])):
             out.append(Effect("setattr", h.orig, (k, v)))
     out.extend(Effect("delattr", h.orig, (k,)) for k in theirs if k not in mine)
 
 
-def stand_in(world: World, v: Any) -> Any:
+def proxy(world: World, v: Any) -> Any:
     t = world.tensors.get(id(v))
     if t is not None:
         return t

@@ -59,6 +59,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     copies,
     data_loops,
     datafield,
+    decomposed,
     defaults,
     execute,
     exits,
@@ -90,7 +91,6 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     scans,
     sequential_scans,
     shadows,
-    spelled_out,
     subclass_making,
     sums,
     templates,
@@ -124,8 +124,8 @@ from pliant.interpret.types import (  # noqa: F401  (they fill the table of type
     dict_views,
     functions,
     numbers,
+    proxies,
     random_generators,
-    stand_ins,
     subclasses,
     tensors,
     thread_locals,
@@ -142,7 +142,7 @@ MAX_RESTARTS = 64
 
 
 SOURCED.add(Lazy)
-decompositions.SPELLED.update(recurrent.SPELLED | derivatives.SPELLED)
+decompositions.DECOMPOSITIONS.update(recurrent.DECOMPOSITIONS | derivatives.DECOMPOSITIONS)
 opcodes.OPAQUE_TYPES.add(Opaque)
 vm.late_types = {TracedTensor, LateText, Opaque, torch.SymInt, torch.SymFloat, torch.SymBool}
 vm.capture_failed = CaptureFailed
@@ -156,7 +156,7 @@ def internal_error(e: BaseException) -> bool:
 
 
 def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
-    """Run a torch function on stand-ins under recording; note it in the Torch-level record."""
+    """Run a torch function on proxies under recording; note it in the Torch-level record."""
     modes = torch._C._len_torch_function_stack() and globalstate.user_modes()
     if vm.world.has_subclasses:
         tensors = tensor_subclasses.among([args, kwargs], [])
@@ -184,7 +184,7 @@ def record_plain(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 def unnamed(trace: Trace, fn: Any, args: tuple, kwargs: dict) -> Any:
     """A torch call inside a transform, which the Torch-level record does not tell."""
-    fn = transforms.spelled(fn, args, kwargs)
+    fn = transforms.decomposed(fn, args, kwargs)
     try:
         return run_recorded(trace, TorchOp(fn, args, kwargs, site=current_site(), begin=len(trace.ops)), fn, args, kwargs)
     except BaseException as e:
@@ -193,15 +193,15 @@ def unnamed(trace: Trace, fn: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict) -> Any:
-    """Run `fn` on stand-ins; what it returns goes into its record."""
+    """Run `fn` on proxies; what it returns goes into its record."""
     n, first_vid = len(trace.ops), trace.next_vid
     guesses = layout.Framework.guesses
     try:
         way = emptiness.careful(fn, args, kwargs) if fn in emptiness.CAREFUL else None
         with layout.framework(swept=getattr(fn, "__name__", None) in emptiness.GENERAL):
-            out = decompositions.spell(fn, args, kwargs, trace) if way is None else NotImplemented
+            out = decompositions.decompose(fn, args, kwargs, trace) if way is None else NotImplemented
             if out is NotImplemented:
-                out = changing_numbers.spell(fn, args, kwargs, trace)
+                out = changing_numbers.decompose(fn, args, kwargs, trace)
             if out is NotImplemented:
                 out = fn(*args, **kwargs) if way is None else way(fn, args, kwargs)
             for op in trace.ops[n:]:
@@ -233,7 +233,7 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
 
 
 def run_otherwise(rec: TorchOp, n: int, guesses: int, e: Exception) -> Any:
-    """A torch call that raised `e` on stand-ins, tried in the other ways there are; else what `e` means to the program.
+    """A torch call that raised `e` on proxies, tried in the other ways there are; else what `e` means to the program.
 
     C++ names no codes: what it refuses is told by its words (`traced.py` has them all).
     """
@@ -314,7 +314,7 @@ def with_numbers_of_tensors(rec: TorchOp) -> Any:
     read = replace(rec, args=(*rec.args[:kept], *args), kwargs=kwargs)
     try:
         with layout.framework():
-            out = decompositions.spell(read.fn, read.args, kwargs, vm.trace)
+            out = decompositions.decompose(read.fn, read.args, kwargs, vm.trace)
             return read.fn(*read.args, **kwargs) if out is NotImplemented else out
     except Exception as e:
         for applies, way in OTHER_WAYS[1:]:
@@ -705,7 +705,7 @@ def note_method(fn: Any) -> None:
         lookup(torch.Tensor, name)
 
 
-def without_stand_ins(args: list) -> list:
+def without_proxies(args: list) -> list:
     """The arguments of a `__torch_function__`, which PyTorch has called, where there are no tensors of subclasses: the classes that it is
     told are those of the program. What is written in Python tells of plain tensors too, but not of classes that are never told."""
     if len(args) < 4 or type(args[2]) is not tuple:
@@ -731,7 +731,7 @@ def captured_frame(fn: Any, args: list) -> Any:
         if given is not None:
             args = placed(fn, args, given)
         elif hears:
-            args = placed(fn, args, without_stand_ins(told))
+            args = placed(fn, args, without_proxies(told))
         if look is not None:
             return look(tuple(args), {})
         if vm.frame is not None:

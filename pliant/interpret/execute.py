@@ -21,7 +21,7 @@ from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_o
 from pliant.symbolic import DataDependent
 
 OPAQUE_REFUSED = re.compile(r"\b(Opaque|LateText)\b")
-STAND_INS = re.compile(r"\b(Traced(Scalar|Array|Tensor)|ArrayMethod|Sym(Int|Float|Bool))\b")
+PROXIES = re.compile(r"\b(Traced(Scalar|Array|Tensor)|ArrayMethod|Sym(Int|Float|Bool))\b")
 
 
 def run(f: Frame) -> Any:
@@ -69,15 +69,15 @@ def run(f: Frame) -> Any:
                     raise left(f, taken(), n) from None  # C code has made another exception of it
                 if vm.internal_error(e) or tracebacks.from_outside(e):
                     raise
-                if type(e) is TypeError and "LateText" in str(e) and vm.late_texts is not None:  # C code met the stand-in itself
+                if type(e) is TypeError and "LateText" in str(e) and vm.late_texts is not None:  # C code met the proxy itself
                     raise TextNeeded from None
-                if type(e) is TypeError and OPAQUE_REFUSED.search(str(e)):  # C code met the stand-in itself
+                if type(e) is TypeError and OPAQUE_REFUSED.search(str(e)):  # C code met the proxy itself
                     raise left(f, Break("PL0017", "a value that changes on every call is given to C code"), n) from None
-                if type(e) is RuntimeError and is_limit(e):  # C code met the stand-in itself
+                if type(e) is RuntimeError and is_limit(e):  # C code met the proxy itself
                     raise left(f, Break("PL0011", "C code wants the data of a tensor"), n) from None
                 if id(e) != vm.world.torch_error and slips.slipped(e):
                     raise vm.capture_failed(slips.told(e)) from e
-                if type(e) in TOLD and any([type(a) is str and STAND_INS.search(a) for a in e.args]) and checks.handled(f):
+                if type(e) in TOLD and any([type(a) is str and PROXIES.search(a) for a in e.args]) and checks.handled(f):
                     raise left(f, Break("PL0041", "an exception that names the type of a value, inside a try block"), n) from None
                 tracebacks.arrived(e)
                 tracebacks.passes(e, f)

@@ -177,7 +177,7 @@ def within(fn: Any, a: Any) -> None:
 COMPARE = ORDERLESS | {"index", "count", "fromkeys", "__eq__", "__ne__"}
 """Functions that ask whether what is in a container is equal to something, or for its hash, and no more."""
 UNLIKE: set[type] = set()
-"""Stand-ins that are nothing like what they stand for."""
+"""Proxies that are nothing like what they stand for."""
 
 
 def stored(fn: Any, a: Any, position: int | None) -> bool:

@@ -158,7 +158,7 @@ class Generator:
         return self.inside(meth, typ, *more)
 
     def __repr__(self) -> str:
-        """C code makes a text of it: its address would be that of the stand-in."""
+        """C code makes a text of it: its address would be that of the proxy."""
         if not vm.active:
             return object.__repr__(self)
         vm.pending = Break("PL0008", "the text of a generator that is made here")
@@ -301,11 +301,11 @@ def close(inner: Any) -> None:
 Generator.__name__ = Generator.__qualname__ = "generator"  # C names it in words, which the program may see
 TAKES = {"send": (1,), "throw": (1, 2, 3), "close": (0,), "__next__": (0,), "__iter__": (0,)}
 METHODS = {getattr(Generator, name) for name in TAKES}
-"""The stand-in's methods: outside of a capture they are those of `types.GeneratorType`."""
+"""The proxy's methods: outside of a capture they are those of `types.GeneratorType`."""
 
 
 def called_generator(name: str, args: tuple, kw: dict) -> Any:
-    """A method of the stand-in is called; a wrong call raises what that of a real generator raises."""
+    """A method of the proxy is called; a wrong call raises what that of a real generator raises."""
     if kw or len(args) - 1 not in TAKES[name]:
         getattr((_ for _ in ()), name)(*args[1:], **kw)
     return args[0].send(None) if name == "__next__" else getattr(Generator, name)(*args)

@@ -1,6 +1,6 @@
 """`type`, `isinstance`, `issubclass`, `callable` as the program sees them, and what the answers rest on.
 
-A stand-in has the type of what it stands for. `isinstance(o, cls)` is, in CPython: true if `type(o) is cls`; else what the
+A proxy has the type of what it stands for. `isinstance(o, cls)` is, in CPython: true if `type(o) is cls`; else what the
 `__instancecheck__` of the class's own class says; else whether the type of `o`, or `o.__class__`, is a subclass.
 
 - A plain class: on the bases of the object's class (its MRO is guarded), and on `__class__` where a class says something else there.

@@ -3,7 +3,7 @@ reference with a callback.
 
 A frame that goes on behind a graph break is handed its values in a list. While it is interpreted, they are real objects that others
 hold, so their end cannot be seen: what is watched is whether the frame still has them, and where it has not, the graph ends. Emitted code
-has emptied the list by then, and drops its own variables before it goes on. Generators that the capture itself has made are stand-ins,
+has emptied the list by then, and drops its own variables before it goes on. Generators that the capture itself has made are proxies,
 which end as the real ones do (`generators.py`).
 """
 

@@ -1,4 +1,4 @@
-"""Small replacements for builtins whose answer depends on stand-ins, on the frame, or on what is outside."""
+"""Small replacements for builtins whose answer depends on proxies, on the frame, or on what is outside."""
 
 from __future__ import annotations
 
@@ -740,7 +740,7 @@ METHOD_LOOKASIDES[(torch.Tensor, "__iter__")] = lambda t, a, k: get_iter(t)
 
 LOOKASIDES[opaque_use] = lambda args, kw: opaque_use(*args)  # the break is about the value, not about what it takes to say so
 
-for _name in TAKES:  # methods of the stand-in: nothing to interpret
+for _name in TAKES:  # methods of the proxy: nothing to interpret
     LOOKASIDES[getattr(Generator, _name)] = STANDS_FOR_C[getattr(Generator, _name)] = functools.partial(called_generator, _name)
 
 

@@ -73,7 +73,7 @@ def guard_names(e: BaseException) -> None:
 
 # -- texts ------------------------------------------------------------------------------------------------------------
 ADDRESS = " at 0x"
-"""In the default text of an object. It may be that of a stand-in, or of one that will be made again."""
+"""In the default text of an object. It may be that of a proxy, or of one that will be made again."""
 TEXTS = {str, bytes, bytearray}
 ASKED = ("__str__", "__repr__", "__format__", "__bytes__")
 

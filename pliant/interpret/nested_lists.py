@@ -1,4 +1,4 @@
-"""Jagged tensors that are made of lists, and operators of `torch.masked`: functions of PyTorch in the spelling of `in_torch.py`."""
+"""Jagged tensors that are made of lists, and operators of `torch.masked`: functions of PyTorch decomposed in `in_torch.py`."""
 
 from __future__ import annotations
 

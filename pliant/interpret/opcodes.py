@@ -44,7 +44,7 @@ class Lazy:
 
 
 def force(f: Any, i: int) -> Any:
-    """The stand-in in local slot `i`."""
+    """The proxy in local slot `i`."""
     v = f.fast[i]
     if type(v) is Lazy:
         v = f.fast[i] = vm.world.locate(v.value, v.source)

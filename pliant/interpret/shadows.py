@@ -48,7 +48,7 @@ class Shadow:
         self.copy = copy
         self.source = source
         self.owner = owner  # the instance whose `__dict__` this is, or None
-        self.located: dict = {}  # key or index -> the stand-in put there; WRITTEN once the program stored over it
+        self.located: dict = {}  # key or index -> the proxy put there; WRITTEN once the program stored over it
         self.all = False
         self.keys_known = False
         self.late = False  # emitted code reads items of it (`late_items.py`)

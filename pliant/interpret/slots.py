@@ -1,4 +1,4 @@
-"""The slot table: truth, iteration, items, membership, length, comparison and arithmetic, over stand-ins."""
+"""The slot table: truth, iteration, items, membership, length, comparison and arithmetic, over proxies."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ class Interpreter(Session):
     run: Callable  # (Frame) -> value
     unwind: Callable  # (Frame, exception) -> whether a handler of that frame takes it
     native: Callable  # (fn, args, kwargs) -> value, run by CPython with frames handed back
-    record_torch: Callable  # (fn, args, kwargs, method) -> value: a torch function, on stand-ins
+    record_torch: Callable  # (fn, args, kwargs, method) -> value: a torch function, on proxies
     getattr: Callable
     setattr: Callable
     delattr: Callable

@@ -344,7 +344,7 @@ class Unchanged:
 def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | None = None, node: Any = None) -> Any:
     """Interpret what autograd will call, on made-up tensors, for the sake of its guards; what it recorded is forgotten.
 
-    CPython runs it when the gradients are worked out. Stand-ins that it holds (`held`: the function, its context, what it is about) mean
+    CPython runs it when the gradients are worked out. Proxies that it holds (`held`: the function, its context, what it is about) mean
     the same then; what else it reads outside is what it really is. So such a number is pinned, and such a tensor is refused. (Without
     `held` the caller sees to that.) What it reads from before is noted (`trace.behind`), under its
     `node` if it has one.
@@ -352,7 +352,7 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | No
     """
     trace, scope = vm.trace, vm.scope
     n, n_torch, unchanged = len(trace.ops), len(trace.torch_ops), Unchanged()
-    names, vids = stand_ins(held or [])
+    names, vids = proxies(held or [])
     first = trace.next_vid
     token, before = scope.snapshot(), set(scope.symbols)
     memory = remembered(trace)
@@ -393,7 +393,7 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | No
     return out
 
 
-def stand_ins(values: list[Any]) -> tuple[set[str], set[int]]:
+def proxies(values: list[Any]) -> tuple[set[str], set[int]]:
     """The symbols, and the tensors by vid, that objects made in this capture hold; objects from outside are not entered."""
     names: set[str] = set()
     vids: set[int] = set()

@@ -1,6 +1,6 @@
 """What tensors say of their history: their version, the nodes of the autograd graph behind them, and gradients that they retain.
 
-The tape of a capture is PyTorch's own, on stand-ins: what it says of a tensor that the program has made is what it says in eager. Of
+The tape of a capture is PyTorch's own, on proxies: what it says of a tensor that the program has made is what it says in eager. Of
 inputs it begins where the capture begins: versions are counted from there, and a history from before is not told.
 """
 
@@ -47,7 +47,7 @@ def version(t: Any) -> Any:
 
 
 def written_in_lists(t: Any) -> int:
-    """How often operators on lists, which count nothing on stand-ins, have written to the memory of `t`."""
+    """How often operators on lists, which count nothing on proxies, have written to the memory of `t`."""
     n = 0
     for op in vm.trace.ops:
         name = op.target._schema.name
@@ -71,7 +71,7 @@ class NodeOf:
 
 
 def node_of(node: Any) -> NodeOf | None:
-    """The stand-in for a node: the same one each time."""
+    """The proxy for a node: the same one each time."""
     if node is None:
         return None
     nodes = vm.world.nodes

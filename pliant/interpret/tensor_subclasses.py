@@ -6,7 +6,7 @@ anything in it, in the place of each such tensor.
 
 A class of the second kind wraps others. Autograd sees the wrapper, and below autograd its `__torch_dispatch__` takes the operator apart.
 So in a capture wrappers are real: an object of the very class, with symbolic sizes, whose attributes hold traced tensors. C++ calls the
-class's code, which is interpreted; what that comes to reaches the trace. On the interpreter's stack a stand-in is in its place
+class's code, which is interpreted; what that comes to reaches the trace. On the interpreter's stack a proxy is in its place
 (`wrappers.py`). A wrapper from outside is read attribute by attribute, each guarded; one that outlives the graph is made again from what
 it was made of. `graph/wrapped.py` has what gradients need at both edges.
 """
@@ -122,7 +122,7 @@ def admitted(cls: type) -> bool:
 
 
 def wrapper(world: Any, v: Any, source: Source) -> Any:
-    """The stand-in for a wrapper from outside. What it wraps is located; its own sizes are those of a part wherever they agree."""
+    """The proxy for a wrapper from outside. What it wraps is located; its own sizes are those of a part wherever they agree."""
     cls = type(v)
     world.guard(source, "TYPE_MATCH", cls)
     with python_dispatch._disable_current_modes():
@@ -149,7 +149,7 @@ def wrapper(world: Any, v: Any, source: Source) -> Any:
 
 
 def stands_for(world: Any, w: Any, v: Any, source: Source) -> Any:
-    """The stand-in for a wrapper `v` from outside, of which `w` is the like in the capture."""
+    """The proxy for a wrapper `v` from outside, of which `w` is the like in the capture."""
     stand = stand_of(w)
     stand.source = source
     world.tensors[id(v)] = stand
@@ -183,7 +183,7 @@ def jagged_wrapper_fits(v: Any) -> bool:
 
 
 def jagged_wrapper(world: Any, v: Any, source: Source) -> Any:
-    """The stand-in for a jagged tensor from outside."""
+    """The proxy for a jagged tensor from outside."""
     cls, inside = type(v), source.dict()
     world.guard(source, "TYPE_MATCH", cls)
     with python_dispatch._disable_current_modes():
@@ -212,7 +212,7 @@ def jagged_wrapper(world: Any, v: Any, source: Source) -> Any:
 
 
 def metadata_of(world: Any, v: Any, source: Source, parts: list[Any]) -> tuple[tuple, tuple, Any]:
-    """Sizes, strides and offset of the stand-in for a wrapper, guarded."""
+    """Sizes, strides and offset of the proxy for a wrapper, guarded."""
     form = source.apply("sizes_of_wrapper")
     with python_dispatch._disable_current_modes():
         flat = views.sizes_of_wrapper(v)
@@ -240,7 +240,7 @@ def metadata_of(world: Any, v: Any, source: Source, parts: list[Any]) -> tuple[t
 
 
 def stand_of(w: Any) -> Any:
-    """The stand-in for a wrapper of a capture."""
+    """The proxy for a wrapper of a capture."""
     vm.world.has_subclasses = True
     stand = stand_for(w, Made)
     stand.pytype = type(w)

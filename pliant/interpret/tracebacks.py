@@ -2,7 +2,7 @@
 
 An exception that the program raises travels through frames of the interpreter, which leave their marks on it. When a handler of the
 program catches it, it gets the traceback that CPython would have given: one entry for each frame of the program that it passed, RERAISE
-and a bare `raise` adding none. The frames in it are empty stand-ins with the user's code (file, name and positions are right; who asks
+and a bare `raise` adding none. The frames in it are empty proxies with the user's code (file, name and positions are right; who asks
 for locals is run by CPython: `types/traceback_frames.py`).
 An exception that existed before the capture gets its fields back when the capture ends; what changed becomes effects.
 What is raised where the program handles nothing has for its context what its caller handles: that is looked up by the emitted code.

@@ -126,7 +126,7 @@ def differentiated(cls: Any, args: tuple, level: Any, below: Callable[..., Any])
 
 
 class Context:
-    """What the program's `backward` sees of a node: its fields, with stand-ins for the tensors that it keeps."""
+    """What the program's `backward` sees of a node: its fields, with proxies for the tensors that it keeps."""
 
     def __init__(self, ctx: Any) -> None:
         self.__dict__.update(vars(ctx))

@@ -3,8 +3,8 @@
 PyTorch's transforms are levels of its dispatcher: a tensor is wrapped for a level, operators on wrappers are taken apart by C++ rules, and
 what is left of them reaches the trace, which is below all levels. So no rule is written here. PyTorch's Python code of the transforms is
 interpreted like any other, and the functions of C++ that enter and leave a level are run. The program's own code inside a transform
-meets wrappers; on the interpreter's stack a *stand-in* is in the place of each: a `TracedTensor` with the wrapper's sizes that is no
-tensor of the trace. `record` puts the wrappers back where torch is called, and stand-ins in the place of those that it returns.
+meets wrappers; on the interpreter's stack a *proxy* is in the place of each: a `TracedTensor` with the wrapper's sizes that is no
+tensor of the trace. `record` puts the wrappers back where torch is called, and proxies in the place of those that it returns.
 
 A graph cannot end inside: a transform whose code would break it is left to CPython as a whole.
 """
@@ -171,7 +171,7 @@ IN_INFERENCE = "a function transform that records gradients, in inference mode"
 AUTOGRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
 
 
-# -- functions whose C++ code asks for numbers that wrappers of stand-ins have not got -------------------------------------
+# -- functions whose C++ code asks for numbers that wrappers of proxies have not got -------------------------------------
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     if not training or p == 0 or ORIGINAL.numel(input) == 0:
         return input
@@ -184,14 +184,14 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     return ORIGINAL.mul_(input, noise) if inplace else input * noise
 
 
-SPELLED: dict[Any, Callable[..., Any]] = {torch.nn.functional.dropout: dropout}
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {torch.nn.functional.dropout: dropout}
 
 
-def spelled(fn: Any, args: tuple, kwargs: dict) -> Any:
+def decomposed(fn: Any, args: tuple, kwargs: dict) -> Any:
     """What is called in the place of `fn`, which is given wrappers."""
-    own = SPELLED.get(fn)
+    own = DECOMPOSITIONS.get(fn)
     if own is None:
-        return batched_functions.spelled(fn, vm.trace) or fn
+        return batched_functions.decomposed(fn, vm.trace) or fn
     p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
     return own if own is not None and type(p) in (int, float) and 0 <= p <= 1 else fn
 

@@ -1,7 +1,7 @@
 """The model of the outside world during one capture.
 
 What existed before the capture is *outside*. Reading it goes through `World.locate`, which records a guard and returns the
-stand-in that the interpreter works on; writing goes to shadows, and `effects.py` turns the difference into effects.
+proxy that the interpreter works on; writing goes to shadows, and `effects.py` turns the difference into effects.
 Nothing outside changes while capturing. How each type is located is in `types/`, what a shadow knows in `shadows.py`; what is found by all
 of them is kept here.
 """
@@ -116,9 +116,9 @@ class World:
         self.parts: dict[int, tuple] = {}  # vid of a part of a wrapper with gradients -> (its source, names of parts, own name)
         self.ragged: dict[str, Any] = {}  # symbol of a ragged size -> the offsets that it belongs to
         self.probes: dict[int, tuple] = {}  # id of a probe -> (it, what it is in the place of)
-        self.in_transform = False  # the program has entered a transform: there may be stand-ins
+        self.in_transform = False  # the program has entered a transform: there may be proxies
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)
-        self.shown: list[Any] = []  # codes of the frames that tracebacks of the program have stand-ins for
+        self.shown: list[Any] = []  # codes of the frames that tracebacks of the program have proxies for
         self.contexts: dict[int, tuple] = {}  # exceptions that the program is raising: (exception, context and suppression that they get)
         self.interpreted: dict[int, Any] = {}  # the functions whose frames ran
         self.asked: list[tuple] = []  # (function, arguments, keywords, answer): what was asked now, and is taken to stay so
@@ -217,9 +217,9 @@ class World:
         if id(o) in self.outside:
             self.guard(self.sources[id(o)], "ID_MATCH", o)
 
-    # -- locate: a value read from outside becomes a stand-in -----------------------------------
+    # -- locate: a value read from outside becomes a proxy -----------------------------------
     def locate(self, v: Any, source: Source) -> Any:
-        """The stand-in of outside value `v` read at `source`; records the guards that make it valid."""
+        """The proxy of outside value `v` read at `source`; records the guards that make it valid."""
         if type(type(v)) is not type and hashes_itself(type(v)):
             return Opaque(v, source)
         row = LOCATED.get(type(v))
@@ -262,4 +262,4 @@ class World:
 
 
 ONE_OF_MANY = {int, float, complex, str, bytes}  # equal ones need not be one object
-SOURCED: set[type] = {Opaque}  # stand-ins that know where they came from
+SOURCED: set[type] = {Opaque}  # proxies that know where they came from

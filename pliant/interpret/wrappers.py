@@ -1,4 +1,4 @@
-"""Wrappers of function transforms, and the stand-ins for them on the interpreter's stack (`transforms.py` says what they are for)."""
+"""Wrappers of function transforms, and the proxies for them on the interpreter's stack (`transforms.py` says what they are for)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ C: Any = torch._C._functorch
 
 @dataclass(slots=True)
 class Levels:
-    """The levels that the program is in just now, and the stand-ins for wrappers that a capture has met."""
+    """The levels that the program is in just now, and the proxies for wrappers that a capture has met."""
 
     entered: list[tuple[Callable[..., Any], tuple]] = field(default_factory=list)  # how each is left, innermost last
-    wrappers: dict[int, tuple[TracedTensor, torch.Tensor]] = field(default_factory=dict)  # by the id of the stand-in
+    wrappers: dict[int, tuple[TracedTensor, torch.Tensor]] = field(default_factory=dict)  # by the id of the proxy
     stands: dict[int, TracedTensor] = field(default_factory=dict)  # by the id of the wrapper
 
 
@@ -33,9 +33,9 @@ def unwind(levels: Levels, depth: int = 0) -> None:
         leave(*args)
 
 
-# -- stand-ins ---------------------------------------------------------------------------------------------------------
+# -- proxies ---------------------------------------------------------------------------------------------------------
 def stand_for(w: torch.Tensor, owner: type[Elsewhere] | None = None) -> TracedTensor:
-    """The stand-in for a wrapper: of a transform, or one that a class of the program makes (`Made`)."""
+    """The proxy for a wrapper: of a transform, or one that a class of the program makes (`Made`)."""
     levels, trace = vm.world.levels, vm.trace
     x = levels.stands.get(id(w))
     if x is None:
@@ -68,7 +68,7 @@ def tell_gradients(x: TracedTensor, on: bool) -> None:
 
 
 class Elsewhere:
-    """What a stand-in has in the place of the reference to its trace: it is no tensor of it, and `dispatch.check` refuses it."""
+    """What a proxy has in the place of the reference to its trace: it is no tensor of it, and `dispatch.check` refuses it."""
 
     __slots__ = ("ref",)
 
@@ -102,7 +102,7 @@ def is_wrapped(x: Any) -> bool:
 
 
 def wrapper_of(v: Any) -> Any:
-    """What C++ is given for a value: wrappers in the place of their stand-ins."""
+    """What C++ is given for a value: wrappers in the place of their proxies."""
     if type(v) is TracedTensor:
         return vm.world.levels.wrappers[id(v)][1] if isinstance(v.owner, Elsewhere) else v
     if type(v) in (list, tuple):
@@ -117,7 +117,7 @@ def wrapper_of(v: Any) -> Any:
 
 
 def shown(v: Any) -> Any:
-    """What the interpreter is given for a result of C++: stand-ins in the place of wrappers."""
+    """What the interpreter is given for a result of C++: proxies in the place of wrappers."""
     if isinstance(v, torch.Tensor):
         t = type(v)
         if t is torch.Tensor:
@@ -149,7 +149,7 @@ def refresh(v: Any) -> None:
 
 
 def on_wrappers(run: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-    """`run(args, kwargs)` with wrappers in the place of stand-ins, and what it returns with stand-ins in the place of wrappers."""
+    """`run(args, kwargs)` with wrappers in the place of proxies, and what it returns with proxies in the place of wrappers."""
     try:
         return shown(run(wrapper_of(args), wrapper_of(kwargs)))
     finally:

@@ -9,7 +9,7 @@ import numpy as np
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.interpret.arrays.dtypes import CANON, SCALARS
 from pliant.interpret.arrays.errstate import Errors, ErrorsMethod, entered
-from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedScalar
+from pliant.interpret.arrays.proxies import ArrayMethod, TracedArray, TracedScalar
 from pliant.jit import support
 from pliant.jit.reconstruct import CONSTANT, Builder, Row
 
@@ -25,7 +25,7 @@ def to_numpy(t: torch.Tensor) -> Any:
 
 
 def array(b: Builder, a: TracedArray) -> str:
-    """Once for each stand-in."""
+    """Once for each proxy."""
     if a.source is not None:
         return b.outside(a.source)
     found = b.memo.get(id(a))

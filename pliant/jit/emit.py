@@ -45,7 +45,7 @@ from pliant.interpret.world import TENSOR_TYPES
 from pliant.jit import refused_views, region_loops, resume, rows, support
 from pliant.jit.emitted_functions import note_emitted
 from pliant.jit.frame_liveness import GONE, letting_go
-from pliant.jit.jump_threading import HEADER, RETURN, Place, glide
+from pliant.jit.jump_threading import HEADER, RETURN, Place, thread_jump
 from pliant.jit.nested_frames import calls_python
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
@@ -537,7 +537,7 @@ class BreakWriter:
         """The rest of `frame`: what it has let go of on the way to where it goes on is held until then."""
         emitter = self.emitter
         start = frame.offset if offset is None else offset
-        place = glide(frame, start, stack, lambda at: emitter.header(frame, depth, at), emitter.capture.world)
+        place = thread_jump(frame, start, stack, lambda at: emitter.header(frame, depth, at), emitter.capture.world)
         gone = self.let_go((*frame.fast, *stack), (*place.frame.fast, *place.frame.stack, place.value))
         line = f"{self.leaving(depth)} {self.rest(place, frame, depth)}"
         return [GONE + " ".join(gone), line] if gone else [line]

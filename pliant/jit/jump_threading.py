@@ -74,7 +74,7 @@ def contents(cell: CellType) -> tuple:
         return ()
 
 
-def glide(frame: FrameState, offset: int, stack: list, header: Callable[[int], bool | None], world: Any) -> Place:
+def thread_jump(frame: FrameState, offset: int, stack: list, header: Callable[[int], bool | None], world: Any) -> Place:
     """Where `frame` comes to from byte `offset` with `stack`, by instructions that cannot fail and touch nothing but the frame.
 
     `header(offset)`, of an instruction that is the target of a backward jump: a region loop begins or goes round there; None: no further.

@@ -1,7 +1,7 @@
 """Frames below a graph break: Python functions that are called by what CPython runs itself, and are compiled as regions of their own.
 
 Where the graph breaks at a call of Python code that the tables exclude, or of C code that is given functions to call, emitted code makes
-that call in run mode (`native.call_below`). Every Python frame that starts in there goes through the frame hook, and `judge_code`
+that call in run mode (`native.call_below`). Every Python frame that starts in there goes through the frame hook, and `classify_code`
 and `worth_it` say which are asked about: code of the user's (not of the standard library, of torch or of pliant) that is given
 tensors. What turns out to compute nothing is left alone from then on.
 """
@@ -56,7 +56,7 @@ def iterates_python(iterator: Any) -> bool:
     return t in DRIVES_PYTHON or bool(t.__flags__ & HEAPTYPE)
 
 
-def judge_code(fn: FunctionType) -> bool:
+def classify_code(fn: FunctionType) -> bool:
     """Whether frames of this code may become regions of their own."""
     code = fn.__code__
     if code.co_flags & UNCOMPILED or code.co_filename.startswith("<pliant"):
@@ -104,7 +104,7 @@ class Below:
         code = fn.__code__
         if torch._C._are_functorch_transforms_active():  # what the frame is given are a transform's own tensors
             return ("eager",)
-        if not judge_code(fn) and not shells.is_inner_forward(fn, args):
+        if not classify_code(fn) and not shells.is_inner_forward(fn, args):
             let_be(code, native.SKIP_RECURSIVE if policy.python_policy(fn).code == EXCLUDED else native.PASS)
             return ("eager",)
         if not worth_it(args):

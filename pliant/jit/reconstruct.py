@@ -1,4 +1,4 @@
-"""Turning stand-ins into Python source text that makes the real values at run time.
+"""Turning proxies into Python source text that makes the real values at run time.
 
 `Builder.ref(value)` gives an expression; what the expression needs is appended to `Builder.lines` first. Values are memoized by
 identity, so aliasing survives, and cycles are closed through the mutable objects on them: such an object is made empty first and

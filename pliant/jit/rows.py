@@ -201,7 +201,7 @@ GENERATOR_METHOD = Row(generator_method)
 
 
 def method_literal(b: Builder, m: types.MethodType) -> str:
-    """A bound method; one of a generator's stand-in is the generator's own."""
+    """A bound method; one of a generator's proxy is the generator's own."""
     if type(m.__self__) is Generator and m.__func__ in GENERATOR_METHODS or type(m.__self__) is Grown:
         return f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__func__.__name__!r})"
     if not callable(m.__func__):  # C code can bind anything
@@ -527,7 +527,7 @@ ROWS[LateHandle] = Row(lambda b, h: f"{b.constant(hook_set)}({b.ref(h.t)}, {h.me
 
 
 def random_generator(b: Builder, g: TracedGenerator) -> str:
-    """Once for each stand-in."""
+    """Once for each proxy."""
     if g.source is not None:
         return b.outside(g.source)
     found = b.memo.get(id(g))

@@ -3,7 +3,7 @@
 `torch.jit.trace`, `make_fx`, `torch.export`, FakeTensorMode, FlopCounterMode, forward-mode differentiation and the transforms of
 `torch.func` see operators as they are
 dispatched. What pliant compiled does not dispatch them: kernels write memory that no tracer follows, and a capture that runs inside
-another is recorded by it, stand-ins and all. An entry never holds under them, for its guards compare dispatch keys and modes; this is
+another is recorded by it, proxies and all. An entry never holds under them, for its guards compare dispatch keys and modes; this is
 what a miss asks before it captures.
 
 Hooks on saved tensors are told of each tensor that PyTorch keeps for gradients, and may change it. A compiled region keeps others. (Those

@@ -426,8 +426,8 @@ def of_the_program(e: Exception) -> str | None:
     return None if frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "pliant") else PYTHON_BACKWARD
 
 
-def stand_in(t: TracedTensor) -> TracedTensor:
-    """A stand-in with the metadata of `t`."""
+def proxy(t: TracedTensor) -> TracedTensor:
+    """A proxy with the metadata of `t`."""
     return make(t.trace, t.sizes, t.strides, t.dtype, t.offset, None, t.device, t.dense)
 
 

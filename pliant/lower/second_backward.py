@@ -20,7 +20,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.lower import cse, liveness
 from pliant.lower.autograd import AUTOCAST, Backward, Plan, recorded_gradients
 from pliant.lower.linearity import linear
-from pliant.lower.second_formulas import spelled
+from pliant.lower.second_formulas import decomposed
 from pliant.lower.sections import begun_at, ending, functions_under, history_of, nodes_under
 
 ERROR = "torch::autograd::Error"
@@ -74,7 +74,7 @@ def trace(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None, by_formulas
             for t in tangents:
                 ORIGINAL.requires_grad_(t)
         under = nodes_under([history_of(h) for h in heads]) if by_formulas else ()
-        with gradients(True), spelled(under):
+        with gradients(True), decomposed(under):
             grads = recorded_gradients(recorded, heads, leaves, tangents, differentiable=True)
         plan.of_plain_tensors(list(grads))
         hears = recorded.hooked or functions_under([history_of(h) for h in heads])

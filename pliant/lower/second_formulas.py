@@ -142,7 +142,7 @@ def stands(formula: Formula, node: Any) -> Callable[[Sequence[Any], Sequence[Any
 
 
 @contextlib.contextmanager
-def spelled(nodes: Iterable[Any]) -> Iterator[None]:
+def decomposed(nodes: Iterable[Any]) -> Iterator[None]:
     """Inside, these nodes' gradients come by formulas, where there is one."""
     handles = [node.register_hook(stands(FORMULAS[node.name()], node)) for node in nodes if node.name() in FORMULAS]
     try:

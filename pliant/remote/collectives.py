@@ -243,7 +243,7 @@ AGREE = torch.ops.pliant_remote.agree.default
 COLLECTIVES = (ALL_REDUCE, ALL_REDUCE_MANY, ALL_GATHER, REDUCE_SCATTER, AGREE)
 
 
-def stand_in(target: Any, sizes: list[tuple[int, ...]], dtype: torch.dtype, args: tuple) -> None:
+def proxy(target: Any, sizes: list[tuple[int, ...]], dtype: torch.dtype, args: tuple) -> None:
     """The part of a worker that cannot go on in a collective of the others: zeros of the right sizes, or the bad news.
 
     `sizes` and `dtype` are those of the operands, `args` what is behind them, numbers for expressions.

@@ -175,7 +175,7 @@ class Loaded:
                 xs = [op.args[0]] if isinstance(op.args[0], TracedTensor) else list(op.args[0])
                 sizes = [tuple(map(number, x.sizes)) for x in xs] if op.target is not c.AGREE else []
                 dtype = xs[0].dtype if xs else torch.int64
-                c.stand_in(op.target, sizes, dtype, tuple(map(number, op.args[1:-1])))
+                c.proxy(op.target, sizes, dtype, tuple(map(number, op.args[1:-1])))
             except c.Cancelled:
                 return
 

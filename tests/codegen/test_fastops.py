@@ -162,7 +162,7 @@ def test_call(case):
         assert_same(got, want)
 
 
-STAND_INS = {"b": True, "i": 1, "f": 1.5, "s": "tanh", "-": None, "d": torch.float64, "D": torch.device("cpu")}
+PROXIES = {"b": True, "i": 1, "f": 1.5, "s": "tanh", "-": None, "d": torch.float64, "D": torch.device("cpu")}
 FORMATS = {str(f): f for f in (torch.contiguous_format, torch.channels_last, torch.preserve_format, torch.strided)}
 
 
@@ -175,7 +175,7 @@ def arguments(row, dtype):
             return [one(x) for x in (letters * 2)[: int(text[-1])]]
         if text in "Tt":
             return torch.zeros([2, 3] if text == "T" else [], dtype=dtype)
-        return STAND_INS[text] if text in STAND_INS else FORMATS[text]
+        return PROXIES[text] if text in PROXIES else FORMATS[text]
 
     args, kwargs = [], {}
     for text in row.split():

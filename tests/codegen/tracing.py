@@ -29,10 +29,10 @@ class Captured:
         self.slots: list[Any] = []
         self.readers: list[Callable[[tuple], Any]] = []
         names = iter(f"s{i}" for i in range(1000))
-        stand_ins = []
+        proxies = []
         for i, value in enumerate(examples):
             if not isinstance(value, torch.Tensor):
-                stand_ins.append(value)
+                proxies.append(value)
                 continue
             fixed = i in static or isinstance(value, torch.nn.Parameter)
             sizes = []
@@ -48,9 +48,9 @@ class Captured:
             traced = self.trace.input(value, None, tuple(sizes), strides)
             self.slots.append(traced)
             self.readers.append(lambda args, i=i: args[i])
-            stand_ins.append(traced)
+            proxies.append(traced)
         with self.trace.recording():
-            out = fn(*stand_ins)
+            out = fn(*proxies)
         self.nested = out
         self.executable = compiler(self.trace, self.slots, out)
 

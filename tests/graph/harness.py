@@ -26,11 +26,11 @@ class Captured:
         self.inputs: list[tuple[TracedTensor, torch.Tensor]] = []
         self.symbols: dict[str, int] = {}
         self.dynamic = dynamic
-        targs, tkwargs = tree_map(self.stand_in, (args, kwargs or {}))
+        targs, tkwargs = tree_map(self.proxy, (args, kwargs or {}))
         with self.trace.recording():
             self.out = fn(*targs, **tkwargs)
 
-    def stand_in(self, x: Any) -> Any:
+    def proxy(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
         for traced, real in self.inputs:

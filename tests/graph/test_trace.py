@@ -531,11 +531,11 @@ def test_training_a_layer_at_another_size(name):
         if a != b:
             sizes[d] = to_sym(scope, scope.backed(f"s{d}", hint=a, lo=2, size_like=True))
     x = t.input(torch.randn(shape), None, tuple(sizes))
-    stand_ins = {n: t.input(v, None, tuple(v.shape)) for n, v in state.items()}
+    proxies = {n: t.input(v, None, tuple(v.shape)) for n, v in state.items()}
     with t.recording():
-        y = torch.func.functional_call(module, stand_ins, (x,))
+        y = torch.func.functional_call(module, proxies, (x,))
     names = [n for n, v in state.items() if v.requires_grad]
-    (tangent,), grads = t.backward([y], [stand_ins[n] for n in names])
+    (tangent,), grads = t.backward([y], [proxies[n] for n in names])
     verify_trace(t, [*t.inputs, *[s for s in scope.symbols.values()], tangent], (y, *grads))
     for now in (shape, other):
         real = torch.randn(now)
@@ -545,7 +545,7 @@ def test_training_a_layer_at_another_size(name):
         want_grads = torch.autograd.grad(want, [want_state[n] for n in names], up)
         env: dict = {}
         assert bind(x, real, env) and holds(scope, env)
-        reals = {stand_ins[n].vid: v.clone() for n, v in start.items()} | {x.vid: real, tangent.vid: up}
+        reals = {proxies[n].vid: v.clone() for n, v in start.items()} | {x.vid: real, tangent.vid: up}
         got, got_grads = replay(t, reals, env, (y, list(grads)))
         torch.testing.assert_close(got, want.detach())
         torch.testing.assert_close(got_grads, list(want_grads))

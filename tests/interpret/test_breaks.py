@@ -56,7 +56,7 @@ def test_the_page_of_the_docs_is_in_step():
 
 
 def test_reasons_are_in_the_words_of_the_program():
-    """Not in those of the C++ code that cannot work on a stand-in."""
+    """Not in those of the C++ code that cannot work on a proxy."""
 
     def fn(x):
         return torch.histogramdd(x, [3, 3, 3])

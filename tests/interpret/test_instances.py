@@ -1,4 +1,4 @@
-"""`isinstance`, `type`, `issubclass` and class patterns, of every kind of stand-in, against every kind of class."""
+"""`isinstance`, `type`, `issubclass` and class patterns, of every kind of proxy, against every kind of class."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ def test_class_patterns_that_are_wrong(number: int) -> None:
     check(program, (torch.ones(3),), must_compile=False)
 
 
-def test_names_of_a_stand_ins_own_slots_are_no_attributes_of_a_tensor() -> None:
+def test_names_of_a_proxys_own_slots_are_no_attributes_of_a_tensor() -> None:
     def program(x):
         y = x + 1
         names = ("vid", "owner", "pytype", "source", "sizes", "strides", "offset", "dense", "storage_id", "constant", "meta", "handler")

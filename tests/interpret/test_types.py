@@ -26,7 +26,7 @@ from pliant.interpret.shadows import CONTAINERS
 from pliant.interpret.types.row import COLUMNS, LOCATED, ROWS
 from pliant.jit import rows
 
-STAND_INS = (TracedTensor, Opaque, LateText, Generator, torch.SymInt, torch.SymFloat, torch.SymBool)
+PROXIES = (TracedTensor, Opaque, LateText, Generator, torch.SymInt, torch.SymFloat, torch.SymBool)
 TABLE = list({id(r): r for r in (*ROWS.values(), *LOCATED.values())}.values())
 OPERATORS = [c for c in COLUMNS if c not in ("name", "located", "stands", "plain", "rank")]
 
@@ -44,8 +44,8 @@ def test_rows_are_whole(row):
         assert LOCATED[t] is row
 
 
-@pytest.mark.parametrize("t", STAND_INS, ids=lambda t: t.__name__)
-def test_stand_ins_have_rows(t):
+@pytest.mark.parametrize("t", PROXIES, ids=lambda t: t.__name__)
+def test_proxies_have_rows(t):
     """What is not the program's own object says what it is to the program, to C code and to torch, and how it is made again."""
     row = ROWS[t]
     assert row.type is not None or row.isinstance is not None
@@ -56,7 +56,7 @@ def test_stand_ins_have_rows(t):
 
 @pytest.mark.parametrize("t", sorted(LOCATED, key=lambda t: t.__qualname__), ids=lambda t: t.__qualname__)
 def test_what_is_located_is_guarded_or_shadowed(t):
-    """A type of C with a row is plain, a container that is read item by item, a stand-in, or known by identity; never just passed on."""
+    """A type of C with a row is plain, a container that is read item by item, a proxy, or known by identity; never just passed on."""
     row = LOCATED[t]
     stands = ROWS.get(t)
     known = stands is not None and (stands.plain or stands.to_c is not None or stands.getattr is not None)

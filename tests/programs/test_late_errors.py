@@ -608,7 +608,7 @@ def a_default_that_changes(x):
 
 
 def test_a_default_dtype_that_data_chooses():
-    """What changes in each call is kept out of the graph, and was given to the C function as its stand-in."""
+    """What changes in each call is kept out of the graph, and was given to the C function as its proxy."""
     check(a_default_that_changes, *[torch.tensor([1.0] * k + [-1.0]) for k in (1, 2, 1, 3, 2, 4)], must_compile=False)
 
 

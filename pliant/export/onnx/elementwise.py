@@ -16,7 +16,7 @@ Row = Callable[..., Any]
 KIND = {int: 0, float: 0.0, bool: False}
 
 
-def stand_in(x: Any) -> Any:
+def proxy(x: Any) -> Any:
     """What `torch.result_type` takes for an operand."""
     if isinstance(x, Tensor):
         return torch.empty((0,) if x.rank else (), dtype=x.dtype)
@@ -25,7 +25,7 @@ def stand_in(x: Any) -> Any:
 
 def promoted(a: Any, b: Any) -> torch.dtype:
     """The dtype in which two operands meet."""
-    x, y = stand_in(a), stand_in(b)
+    x, y = proxy(a), proxy(b)
     if not isinstance(x, torch.Tensor) and not isinstance(y, torch.Tensor):
         return torch.result_type(torch.tensor(x), torch.tensor(y))
     return torch.result_type(x, y)

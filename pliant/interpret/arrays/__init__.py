@@ -3,7 +3,7 @@
 | file            | holds                                                                                             |
 |-----------------|---------------------------------------------------------------------------------------------------|
 | `dtypes.py`     | which dtypes of NumPy are which of torch, and what a number must be to fit                        |
-| `stand_ins.py`  | `TracedArray`, `TracedScalar`, `ArrayMethod`: what stands for them on the interpreter's stack      |
+| `proxies.py`  | `TracedArray`, `TracedScalar`, `ArrayMethod`: what stands for them on the interpreter's stack      |
 | `outside.py`    | how arrays and scalars from before the capture are found and guarded                              |
 | `operands.py`   | what NumPy makes of what it is given: `asarray`, operands of a loop                               |
 | `ufuncs.py`     | universal functions: the loop that NumPy picks, and the torch operators that compute it           |

@@ -10,7 +10,7 @@ from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.python_random import MANY, NUMPYS
 from pliant.interpret.arrays.dtypes import Unsure
 from pliant.interpret.arrays.making import shape_of
-from pliant.interpret.arrays.stand_ins import whole_array
+from pliant.interpret.arrays.proxies import whole_array
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.random_state import allowed, draw

@@ -17,7 +17,7 @@ from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure
 from pliant.interpret.arrays.numpy_operators import operator_of_numpy
 from pliant.interpret.arrays.operands import asarray, lent
 from pliant.interpret.arrays.operators import apart, store, value_for, writable
-from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, derived, scalar, view_of, whole_array
+from pliant.interpret.arrays.proxies import TracedArray, TracedScalar, derived, scalar, view_of, whole_array
 from pliant.interpret.arrays.table import compute
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.gate import index

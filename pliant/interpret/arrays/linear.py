@@ -9,8 +9,8 @@ from pliant.graph.originals import numpy as np
 from pliant.interpret.arrays.dtypes import FLOAT64, Unsure
 from pliant.interpret.arrays.operands import asarray, fresh, to
 from pliant.interpret.arrays.operators import MATMUL
+from pliant.interpret.arrays.proxies import TracedArray, array, may_be_empty, view_of, whole_array
 from pliant.interpret.arrays.reductions import axes_of, one_axis, plain
-from pliant.interpret.arrays.stand_ins import TracedArray, array, may_be_empty, view_of, whole_array
 from pliant.interpret.arrays.table import function
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.gate import index

@@ -10,7 +10,7 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, SCALARS, TORCH, Unsure, dtype_of, fits, torch_dtype
 from pliant.interpret.arrays.operands import WEAK, asarray, fresh, full, number_in, to
-from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, scalar, scalar_of, view_of, whole_array
+from pliant.interpret.arrays.proxies import TracedArray, TracedScalar, scalar, scalar_of, view_of, whole_array
 from pliant.interpret.arrays.table import COPIED, asked, constant, function, warn
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.gate import index

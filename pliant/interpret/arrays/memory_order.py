@@ -11,7 +11,7 @@ from pliant.graph.originals import numpy as np
 from pliant.graph.originals import torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import Unsure
-from pliant.interpret.arrays.stand_ins import TracedArray, whole_array
+from pliant.interpret.arrays.proxies import TracedArray, whole_array
 from pliant.interpret.calls import graph_call
 from pliant.interpret.gate import index
 from pliant.interpret.state import vm

@@ -14,7 +14,7 @@ from pliant.interpret.arrays import linear, reductions, shaping, sorting
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure, dtype_of
 from pliant.interpret.arrays.operands import asarray, fresh, to
 from pliant.interpret.arrays.operators import operate, store, value_for, writable
-from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedScalar, array, derived, scalar, view_of, whole_array
+from pliant.interpret.arrays.proxies import ArrayMethod, TracedArray, TracedScalar, array, derived, scalar, view_of, whole_array
 from pliant.interpret.arrays.table import CODE, asked, compute, constant, function, without_tensors
 from pliant.interpret.arrays.ufuncs import apply, t
 from pliant.interpret.gate import index

@@ -9,7 +9,7 @@ from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, NUMPY, SCALARS, TORCH, Unsure, dtype_of, fits, torch_dtype
-from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, whole_array
+from pliant.interpret.arrays.proxies import TracedArray, TracedScalar, whole_array
 from pliant.interpret.arrays.table import constant
 from pliant.interpret.calls import graph_call
 from pliant.interpret.slots import unpack
@@ -212,7 +212,7 @@ def scalar_operand(x: Any) -> bool:
     return type(x) is not TracedArray or not x.ndim
 
 
-def is_stand_in(x: Any) -> bool:
+def is_proxy(x: Any) -> bool:
     return type(x) is TracedArray or type(x) is TracedScalar
 
 

@@ -12,7 +12,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays import ufuncs
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, SCALARS, Unsure, fits
 from pliant.interpret.arrays.operands import WEAK, asarray, constant_tensor, fresh, lent, number_in, operand, to
-from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, scalar_of, whole_array
+from pliant.interpret.arrays.proxies import TracedArray, TracedScalar, scalar_of, whole_array
 from pliant.interpret.arrays.table import WRAPPED, asked, compute, constant, warn
 from pliant.interpret.calls import graph_call
 from pliant.interpret.state import Break, vm

@@ -9,7 +9,7 @@ from pliant.graph.originals import torch
 from pliant.guards.source import Source
 from pliant.guards.views import SMALL, VIEWS
 from pliant.interpret.arrays.dtypes import CANON, KNOWN, NUMPY, SCALARS
-from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar
+from pliant.interpret.arrays.proxies import TracedArray, TracedScalar
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import vm
 from pliant.interpret.tensor_inputs import make_tensor

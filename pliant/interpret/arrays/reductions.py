@@ -11,7 +11,7 @@ from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import concrete
 from pliant.interpret.arrays.dtypes import BOOL, CANON, FLOAT64, INT64, SCARCE, TORCH, Unsure, dtype_of, fits
 from pliant.interpret.arrays.operands import asarray, fresh, to
-from pliant.interpret.arrays.stand_ins import TracedArray, array, scalar_of, whole_array
+from pliant.interpret.arrays.proxies import TracedArray, array, scalar_of, whole_array
 from pliant.interpret.arrays.table import function
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.gate import index

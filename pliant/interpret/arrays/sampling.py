@@ -11,8 +11,8 @@ from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, Unsure
 from pliant.interpret.arrays.making import size
 from pliant.interpret.arrays.numpy_operators import alike, operator_of_numpy, positions
 from pliant.interpret.arrays.operands import asarray, fresh, operand, scalar_operand, tensor_in, to
+from pliant.interpret.arrays.proxies import TracedArray, array, scalar, whole_array
 from pliant.interpret.arrays.shaping import truth_of
-from pliant.interpret.arrays.stand_ins import TracedArray, array, scalar, whole_array
 from pliant.interpret.arrays.table import function
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.slots import unpack

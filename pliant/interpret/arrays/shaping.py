@@ -13,9 +13,9 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays import reductions
 from pliant.interpret.arrays.dtypes import BOOL, INT64, SCALARS, SCARCE, TORCH, Unsure, dtype_of
 from pliant.interpret.arrays.making import shape_of, size
-from pliant.interpret.arrays.operands import asarray, fresh, is_stand_in, number_in, operand, tensor_in, to
+from pliant.interpret.arrays.operands import asarray, fresh, is_proxy, number_in, operand, tensor_in, to
+from pliant.interpret.arrays.proxies import TracedArray, TracedScalar, array, derived, may_be_empty, view_of, whole_array
 from pliant.interpret.arrays.reductions import one_axis
-from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, array, derived, may_be_empty, view_of, whole_array
 from pliant.interpret.arrays.table import function
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.gate import index
@@ -463,7 +463,7 @@ def clip(
         x = t(torch.minimum, x, tensor_in(next(bounds), dt))
     if lo is None and hi is None:
         x = t(torch.clone, x)
-    return array(fresh(x, *[o.found for _, o in pairs_ if is_stand_in(o) and o.found is not None]))
+    return array(fresh(x, *[o.found for _, o in pairs_ if is_proxy(o) and o.found is not None]))
 
 
 @function(np.take)

@@ -15,6 +15,7 @@ from pliant.interpret.arrays import reductions
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, Unsure
 from pliant.interpret.arrays.numpy_operators import operator_of_numpy, positions
 from pliant.interpret.arrays.operands import fresh, number_in, operand, scalar_operand, tensor_in, to
+from pliant.interpret.arrays.proxies import TracedArray, array, scalar, whole_array
 from pliant.interpret.arrays.reductions import (
     averaged,
     axes_of,
@@ -30,7 +31,6 @@ from pliant.interpret.arrays.reductions import (
     source_of,
 )
 from pliant.interpret.arrays.reductions import finish as finished
-from pliant.interpret.arrays.stand_ins import TracedArray, array, scalar, whole_array
 from pliant.interpret.arrays.table import function
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.gate import index

@@ -20,7 +20,7 @@ from pliant.interpret.state import Break, vm
 
 CODE = "PL0026"
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-"""Functions of NumPy, and what they are in the graph: called with the program's arguments, stand-ins among them."""
+"""Functions of NumPy, and what they are in the graph: called with the program's arguments, proxies among them."""
 
 PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis), *SCALARS}
 ERRORS = S.const(np).apply("lenient_errors")

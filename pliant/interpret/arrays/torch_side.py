@@ -16,7 +16,7 @@ from pliant.interpret import globalstate
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure
 from pliant.interpret.arrays.operands import WEAK, asarray, fresh, lent
 from pliant.interpret.arrays.operators import torch_number
-from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar
+from pliant.interpret.arrays.proxies import TracedArray, TracedScalar
 from pliant.interpret.arrays.table import CODE, compute
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, call, graph_call

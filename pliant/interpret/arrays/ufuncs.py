@@ -19,7 +19,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import SCARCE, TORCH, Unsure, fits, torch_dtype
 from pliant.interpret.arrays.memory_order import in_order
 from pliant.interpret.arrays.operands import fresh, full, in_loop, operand, tensor_in, to
-from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, array, scalar_of, whole_array
+from pliant.interpret.arrays.proxies import TracedArray, TracedScalar, array, scalar_of, whole_array
 from pliant.interpret.arrays.table import asked, constant, enter
 from pliant.interpret.calls import graph_call
 from pliant.interpret.state import vm

@@ -14,9 +14,9 @@ if np is not None:
     from pliant.interpret.arrays import drawing, errstate, indexing, making, methods, operators, outside, sampling, torch_side, ufuncs
     from pliant.interpret.arrays.dtypes import CANON, SCALARS
     from pliant.interpret.arrays.operands import asarray, to
+    from pliant.interpret.arrays.proxies import ArrayMethod, TracedArray, TracedScalar, whole_array
     from pliant.interpret.arrays.reductions import all_, amax, amin, any_, cumprod, cumsum, none, one_axis, ordered, prod
     from pliant.interpret.arrays.reductions import sum as total
-    from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedScalar, whole_array
     from pliant.interpret.arrays.table import CODE, compute, without_tensors
     from pliant.interpret.arrays.ufuncs import t
     from pliant.interpret.calls import SYMBOLIC, UNTRACED
@@ -30,7 +30,7 @@ if np is not None:
     UNTRACED.add(np.ndarray)
     OTHER_NUMBERS.update(SCALARS, (TracedScalar,))
     KEEPS = {"append", "appendleft", "insert", "callable", "setitem", "__setitem__", "add", "sum", "max", "min", "sorted"}
-    """What may be given a stand-in: what only holds it, and what asks it through its operators."""
+    """What may be given a proxy: what only holds it, and what asks it through its operators."""
 
     def plain_getattr(o: Any, name: str) -> Any:
         return getattr(o, name)

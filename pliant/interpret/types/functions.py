@@ -111,7 +111,7 @@ def locate_builtin(world: World, v: Any, source: Source) -> Any:
     if type(o) is Opaque:
         return Opaque(v, source)
     if type(o) in (torch.SymInt, torch.SymFloat, torch.SymBool) or type(o) in SOURCED:
-        return vm.getattr(o, v.__name__)  # Python's method, not PyTorch's, or that of a stand-in
+        return vm.getattr(o, v.__name__)  # Python's method, not PyTorch's, or that of a proxy
     return world.stands_for(getattr(o, v.__name__) if own is None else own.__get__(o, type(o)), v, source)
 
 

@@ -318,7 +318,7 @@ def unlike(fn: Callable, a: Any, b: Any) -> bool:
 
 # -- as keys ------------------------------------------------------------------------------------------------------------
 def outside_key(t: Any) -> Any:
-    """For the stand-in of an outside tensor, that tensor: tensors are keys by identity."""
+    """For the proxy of an outside tensor, that tensor: tensors are keys by identity."""
     world = vm.world
     real = world.real.get(id(t))
     if real is None:
@@ -335,8 +335,8 @@ TENSOR_BREAKS = {
 }  # fmt: skip
 
 
-STAND_INS_OWN = ("numpy", "tolist", "data_ptr", "untyped_storage")
-"""Methods that a stand-in has of its own, for C++ code: the program means PyTorch's."""
+OWN_OF_PROXIES = ("numpy", "tolist", "data_ptr", "untyped_storage")
+"""Methods that a proxy has of its own, for C++ code: the program means PyTorch's."""
 
 
 def getattr_(t: Any, name: str) -> Any:
@@ -371,7 +371,7 @@ def getattr_(t: Any, name: str) -> Any:
         return tensor_dicts.whole(t)
     if type(raw) not in COMPUTED and tensor_dicts.there(t, name):  # hides a method
         return tensor_dicts.get(t, name)
-    if name in STAND_INS_OWN:
+    if name in OWN_OF_PROXIES:
         return getattr(ORIGINAL, name).__get__(t)
     if name in OF_CLASS:
         return of_class_itself(t, name, real)
@@ -393,7 +393,7 @@ def getattr_(t: Any, name: str) -> Any:
         if not tensor_inputs.is_leaf(t):
             raise Break("PL0012", "the .grad of a tensor that is not a leaf", clean=True)
         return tensor_inputs.held(t, "grad")
-    if name == "trace":  # a method of tensors, and a property of the stand-in
+    if name == "trace":  # a method of tensors, and a property of the proxy
         return ORIGINAL.trace.__get__(t)
     if real is None and name in OWN_TENSOR_SLOTS:
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
@@ -421,7 +421,7 @@ def getattr_(t: Any, name: str) -> Any:
 OF_CLASS = frozenset(
     "__module__ __doc__ __annotations__ __slots__ __static_attributes__ __firstlineno__ __torch_function__ __torch_dispatch__".split()
 )
-"""What the class of the stand-in has for itself."""
+"""What the class of the proxy has for itself."""
 
 
 def of_class_itself(t: Any, name: str, real: Any) -> Any:

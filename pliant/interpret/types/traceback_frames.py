@@ -1,4 +1,4 @@
-"""Frames in tracebacks that a handler of the program looks at: the stand-ins have file and name. Where more is asked for, the frame
+"""Frames in tracebacks that a handler of the program looks at: the proxies have file and name. Where more is asked for, the frame
 that handles and the one that raised are CPython's."""
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret.policy_tables import python_modules
 from pliant.jit.persist import environment
 from pliant.jit.persist.names import Missing, Writer
-from pliant.jit.persist.prints import HEAPTYPE, STAND_IN
+from pliant.jit.persist.prints import HEAPTYPE, PROXY
 from pliant.jit.persist.values import NotPortable, decode, encode
 
 STDLIB = os.path.dirname(os.__file__) + os.sep
@@ -114,7 +114,7 @@ def answers(asked: list[tuple], table: Writer) -> list[tuple]:
 
 def plain_tensor(v: Any) -> Any:
     """For a question about a traced tensor, one like any other."""
-    return STAND_IN if isinstance(v, TracedTensor) else v
+    return PROXY if isinstance(v, TracedTensor) else v
 
 
 def ask(fn: Any, args: tuple, kwargs: dict) -> Any:

@@ -23,7 +23,7 @@ import torch
 
 from pliant.jit.persist import frames
 from pliant.jit.persist.frames import Frame
-from pliant.jit.persist.prints import OF_NUMPY, STAND_IN, links_of, print_of, wrapped
+from pliant.jit.persist.prints import OF_NUMPY, PROXY, links_of, print_of, wrapped
 from pliant.jit.persist.values import NotPortable, decode, encode
 
 ABSENT = object()
@@ -318,8 +318,8 @@ class Writer:
             return ("attr", (("@", self.refer(t)), name)) if t._member_map_.get(name) is value else None
         if issubclass(type(value), OF_NUMPY) and not hasattr(value, "__name__"):
             return ("dtype", (value.str,)) if dtype_of(value.str) is value else None
-        if value is STAND_IN:
-            return "path", ("pliant.jit.persist.prints", "STAND_IN")
+        if value is PROXY:
+            return "path", ("pliant.jit.persist.prints", "PROXY")
         if t in DESCRIPTORS:
             owner = value.__objclass__
             return ("attr", (("@", self.refer(owner)), value.__name__)) if class_attr(owner, value.__name__) is value else None

@@ -26,7 +26,7 @@ from pliant.jit.weak_ids import WeakIdDict
 
 PLAIN_DEFAULTS = (type(None), bool, int, float, complex, str, bytes)
 TUPLE_GETTER = type(vars(collections.namedtuple("_Pair", "a"))["a"])  # what a field of a namedtuple is in its class
-STAND_IN = torch.empty(0)
+PROXY = torch.empty(0)
 """For a question about a traced tensor, one like any other."""
 
 _code_prints: WeakIdDict[tuple] = WeakIdDict()
@@ -160,7 +160,7 @@ def print_of(value: Any) -> Any:
         return ("getter", value.__reduce__()[1][0])
     if t in WRAPPERS:
         return tuple([None if f is None else print_of(f) for f in wrapped(value).values()])
-    if is_made(value) or value is STAND_IN:
+    if is_made(value) or value is PROXY:
         return ()
     if issubclass(type(value), ModuleType):
         return named_print(value)

@@ -1,4 +1,4 @@
-"""Operators that are interpreted in the spelling of `in_torch.py`, where a size is open that PyTorch's C++ code would pin."""
+"""Operators that are interpreted as the decompositions of `in_torch.py`, where a size is open that PyTorch's C++ code would pin."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_open(values: Any) -> bool:
     return any([type(v) is TracedTensor and not is_stand(v) and any([type(n) is not int for n in v.sizes]) for v in values])
 
 
-def spelled_out(name: str, own: Callable[..., Any]) -> None:
+def decomposed(name: str, own: Callable[..., Any]) -> None:
     """`torch.name` and `Tensor.name`."""
 
     def call(fn: Any, args: tuple, kw: dict) -> Any:
@@ -45,12 +45,12 @@ def spelled_out(name: str, own: Callable[..., Any]) -> None:
         METHOD_LOOKASIDES[(torch.Tensor, name)] = lambda t, args, kw: call(method, (t, *args), kw)
 
 
-spelled_out("take_along_dim", in_torch.take_along_dim)
-spelled_out("kron", in_torch.kron)
-spelled_out("masked_select", in_torch.masked_select)
-spelled_out("sgn", in_torch.sgn)
-spelled_out("cov", in_torch.cov)
-spelled_out("corrcoef", in_torch.corrcoef)
+decomposed("take_along_dim", in_torch.take_along_dim)
+decomposed("kron", in_torch.kron)
+decomposed("masked_select", in_torch.masked_select)
+decomposed("sgn", in_torch.sgn)
+decomposed("cov", in_torch.cov)
+decomposed("corrcoef", in_torch.corrcoef)
 
 
 @lookaside(torch._C._nn.pad_sequence)
@@ -62,12 +62,12 @@ def l_pad_sequence(args: tuple, kw: dict) -> Any:
             raise Break("PL0030", "pad_sequence of tensors of different widths", clean=True)
         if not rows[0].dtype.is_signed and value not in range(256):
             raise Break("PL0030", "pad_sequence with a number that its dtype may not have", clean=True)
-        if spells_padding(rows, *args[1:], **kw):
+        if decomposes_padding(rows, *args[1:], **kw):
             return inline(in_torch.pad_sequence, args, kw)
     return graph_call(torch._C._nn.pad_sequence, args, kw)
 
 
-def spells_padding(rows: Any, batch_first: Any = False, padding_value: Any = 0.0, padding_side: Any = "right", **other: Any) -> bool:
+def decomposes_padding(rows: Any, batch_first: Any = False, padding_value: Any = 0.0, padding_side: Any = "right", **other: Any) -> bool:
     """Whether `in_torch.pad_sequence` does what C++ does: rows of one kind, of lengths that are not all numbers."""
     one = rows[0]
     if other or len(rows) == 1 or not one.sizes or padding_side not in ("left", "right") or type(batch_first) is not bool:
@@ -92,7 +92,7 @@ def l_out_dtype(args: tuple, kw: dict) -> Any:
             raise in_torch.Refused
         return inline(in_torch.out_dtype, tuple(values), {})
     except in_torch.Refused:
-        raise Break("PL0030", "out_dtype of what is not spelled out here", clean=True) from None
+        raise Break("PL0030", "out_dtype of what is not decomposed here", clean=True) from None
 
 
 def wrapper(cls: type, own: Callable[..., Any]) -> None:
@@ -104,7 +104,7 @@ def wrapper(cls: type, own: Callable[..., Any]) -> None:
         try:
             return inline(own, args, kw)
         except in_torch.Refused:
-            raise Break("PL0030", f"{cls.__name__} of what is not spelled out here", clean=True) from None
+            raise Break("PL0030", f"{cls.__name__} of what is not decomposed here", clean=True) from None
 
     lookaside(cls.__call__)(call)
 
@@ -164,7 +164,7 @@ def dtype_of(v: Any) -> Any:
 
 
 def made_of_list(fn: Any, args: tuple, kw: dict) -> Any:
-    """`torch.tensor` and `torch.as_tensor`: those of lists with tensors in them are spelled out."""
+    """`torch.tensor` and `torch.as_tensor`: those of lists with tensors in them are decomposed."""
     found = leaves(args[0]) if len(args) == 1 and type(args[0]) in (list, tuple) and kw.keys() <= {"dtype", "device"} else None
     modes = torch._C._len_torch_function_stack() or torch.utils._device.CURRENT_DEVICE is not None
     device = kw.get("device")

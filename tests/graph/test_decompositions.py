@@ -104,7 +104,7 @@ def test_the_same_operators(fn, args, kwargs, dynamic):
     def by_us(*args, **kwargs):
         trace = next(a for a in args if type(a) is TracedTensor).trace
         with layout.framework():
-            out = decompositions.spell(fn, args, kwargs, trace)
+            out = decompositions.decompose(fn, args, kwargs, trace)
         assert out is not NotImplemented or dynamic is not None  # sizes that nobody has compared yet are PyTorch's affair
         return fn(*args, **kwargs) if out is NotImplemented else out, *args
 
@@ -122,7 +122,7 @@ def test_what_is_left_to_pytorch_leaves_no_trace(fn, args, kwargs):
     def ours(*args, **kwargs):
         trace = args[0].trace
         with contextlib.suppress(Untraceable):  # what PyTorch may refuse
-            assert decompositions.spell(fn, args, kwargs, trace) is NotImplemented
+            assert decompositions.decompose(fn, args, kwargs, trace) is NotImplemented
         assert not trace.ops
 
     with torch.no_grad():
@@ -133,17 +133,17 @@ def test_gradients_autocast_and_transforms_are_pytorchs():
     def ours(x, w, b):
         trace = x.trace
         args = (x, w, b)
-        assert decompositions.spell(F.linear, args, {}, trace) is not NotImplemented
+        assert decompositions.decompose(F.linear, args, {}, trace) is not NotImplemented
         with torch.autocast("cpu"):
-            assert decompositions.spell(F.linear, args, {}, trace) is NotImplemented
+            assert decompositions.decompose(F.linear, args, {}, trace) is NotImplemented
         with torch.enable_grad():
-            assert decompositions.spell(F.linear, args, {}, trace) is not NotImplemented
+            assert decompositions.decompose(F.linear, args, {}, trace) is not NotImplemented
             w.requires_grad_()
-            assert decompositions.spell(F.linear, args, {}, trace) is NotImplemented
+            assert decompositions.decompose(F.linear, args, {}, trace) is NotImplemented
         torch.func.vmap(lambda t: check(args, trace) or t)(x)
 
     def check(args, trace):
-        assert decompositions.spell(F.linear, args, {}, trace) is NotImplemented
+        assert decompositions.decompose(F.linear, args, {}, trace) is NotImplemented
 
     with torch.no_grad():
         Captured(ours, (cube, weight, bias))

@@ -3,7 +3,7 @@
 A `TracedArray` is a tensor of the trace over the array's memory. Where torch has no such view (negative strides, a row whose number only
 the run knows) it is *derived*: `remake` reads it off the array that it is a view of, each time it is used, so it is never stale.
 A `TracedScalar` is a number with its dtype: a symbolic Python number where one does, else a tensor without dims.
-C code that meets a stand-in asks it through its methods, which are the interpreter's own slots.
+C code that meets a proxy asks it through its methods, which are the interpreter's own slots.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ArrayMethod:
         self.name = name
 
 
-STAND_INS = (TracedArray, TracedScalar)
+PROXIES = (TracedArray, TracedScalar)
 
 
 def array(tensor: Any) -> Any:
@@ -156,7 +156,7 @@ def scalar_of(number: Any, dt: np.dtype) -> Any:
 
 
 # -- what C code asks ---------------------------------------------------------------------------------------------------
-def _through(name: str, answer: Callable[..., Any], classes: tuple[type, ...] = STAND_INS) -> None:
+def _through(name: str, answer: Callable[..., Any], classes: tuple[type, ...] = PROXIES) -> None:
     LOOKASIDES[answer] = lambda args, kw: answer(*args, **kw)  # run, not interpreted
     for cls in classes:
         setattr(cls, name, answer)

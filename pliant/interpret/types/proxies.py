@@ -1,4 +1,4 @@
-"""Stand-ins for what the graph is not to know yet: opaque values, texts made late, and generators that are interpreted."""
+"""Proxies for what the graph is not to know yet: opaque values, texts made late, and generators that are interpreted."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from pliant.interpret.types.functions import BUILTIN, bound_descriptor, is_names
 from pliant.interpret.types.identities import OwnId, PassingId
 from pliant.interpret.types.random_generators import GeneratorMethod, TracedGenerator
 from pliant.interpret.types.subclasses import made_by_c
-from pliant.jit import immutable_rows, iterators, support
+from pliant.jit import immutable_rows, iterator_rows, support
 from pliant.jit.exception_rows import EXCEPTION, HEAPTYPE
 from pliant.jit.immutable_rows import immutable_row
 from pliant.jit.reconstruct import CONSTANT, INSTANCE, Builder, CannotReconstruct, Early, Name, Row, class_of
@@ -340,7 +340,7 @@ def reduced(b: Builder, it: Any) -> str:
         return f"{b.constant(support.stale)}({b.constant(iter)}, {b.constant(kind)})"
     state = rest[0] if rest else None
     if fn is iter and len(args) == 1:
-        fn = iterators.walker(args[0])
+        fn = iterator_rows.walker(args[0])
     if fn is reversed and type(args[0]) not in REVERSED:
         raise CannotReconstruct("a reversed over what is asked for its length by it", reversed)
     given = [f"{b.constant(support.Given)}({b.ref(a)})" if fn in ASKING and goes_on(a) else b.ref(a) for a in args]
@@ -365,7 +365,7 @@ def dict_iterator(b: Builder, it: Any) -> str:
     owner = next((o for o in support.referents(it) if isinstance(o, dict)), None)
     if owner is None:
         return reduced(b, it)
-    view = iterators.OF_DICTS[type(it)]
+    view = iterator_rows.OF_DICTS[type(it)]
     try:
         it.__reduce__()
     except RuntimeError:  # it goes on if the dict is as large again by the time that it is asked
@@ -391,7 +391,7 @@ def set_iterator(b: Builder, it: Any) -> str:
         owner = None
     if owner is None or len(left) > size(owner):
         return reduced(b, it)
-    return f"{b.constant(iterators.rest_of_set)}({b.ref(owner)}, {b.ref(left)})"
+    return f"{b.constant(iterator_rows.rest_of_set)}({b.ref(owner)}, {b.ref(left)})"
 
 
 def ordered_iterator(b: Builder, it: Any) -> str:
@@ -402,7 +402,7 @@ def ordered_iterator(b: Builder, it: Any) -> str:
     except RuntimeError:
         owner = None
     if owner is not None and left:
-        for view in iterators.OF_DICTS.values():
+        for view in iterator_rows.OF_DICTS.values():
             n = size(owner) - len(left)
             if n >= 0 and all(map(same_item, list(view(owner))[n:], left)):
                 return f"{b.constant(support.advance)}({b.constant(view, view.__name__)}({b.ref(owner)}), {n})"
@@ -479,7 +479,7 @@ ROWS: dict[type, Row] = {
     ),
     classmethod: Row(call_row("classmethod", lambda v: (v.__func__,)).literal, after=partial_after),
     **dict.fromkeys(ITERATORS, Row(reduced)),
-    **dict.fromkeys(iterators.OF_DICTS, Row(dict_iterator)),
+    **dict.fromkeys(iterator_rows.OF_DICTS, Row(dict_iterator)),
     type(iter(set())): Row(set_iterator),
     type(iter(collections.OrderedDict())): Row(ordered_iterator),
     **dict.fromkeys(
@@ -550,7 +550,7 @@ def view_literal(method: str) -> Row:
         d = support.viewed(v)
         if type(d) in (dict, collections.OrderedDict):
             return f"{b.ref(d)}.{method}()"
-        return f"{b.constant(getattr(iterators.dict_of(d), method), method)}({b.ref(d)})"  # whatever its class makes of that method
+        return f"{b.constant(getattr(iterator_rows.dict_of(d), method), method)}({b.ref(d)})"  # whatever its class makes of that method
 
     return Row(literal)
 

@@ -12,6 +12,7 @@ import logging
 import math
 import operator
 import typing
+import warnings
 
 import numpy as np
 import pytest
@@ -548,3 +549,61 @@ def test_the_sign_of_zero(use):
     for f, n in ((0.5, 3), (-2.5, 2), (0.0, 3), (-0.0, 5), (-0.4, 0), (-0.0, 7), (0.0, 3), (1.0, -3), (-4.0, -7), (-0.0, 2)):
         for want, got in zip(fn(x := torch.full((2,), f, dtype=torch.float64), f, n), made(x, f, n), strict=True):
             assert (str(got), signs(got)) == (str(want), signs(want)), (f, n)
+
+
+NUMPYS = (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64, np.float16, np.float32, np.float64, np.bool_)
+MADE = {
+    "unread": lambda cls, n, x: (cls(n), x + 1)[1],
+    "read": lambda cls, n, x: cls(n),
+    "used": lambda cls, n, x: cls(n) + cls(1),
+    "negative": lambda cls, n, x: cls(-n),
+    "an array": lambda cls, n, x: np.array([n], dtype=cls),
+    "of NumPy's": lambda cls, n, x: cls(np.int64(n)),
+    "of a size": lambda cls, n, x: cls(x.shape[0] * 100),
+}
+
+
+@pytest.mark.parametrize("cls", NUMPYS, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("how", MADE)
+def test_numbers_that_a_dtype_does_not_hold(how, cls):
+    def f(n, x):
+        return x + 1, MADE[how](cls, n, x)
+
+    def run(fn, n):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                v = fn(n, torch.ones(4))[1]
+                return str(v), type(v)
+            except Exception as e:
+                return type(e), str(e)
+
+    compiled = pliant.compile(f, backend="aten")
+    for n in (2, 3, 100, 200, 2**31 + 1, 2**62 + 2, 5):
+        assert run(compiled, n) == run(f, n)
+
+
+BESIDE_DECIMALS = {
+    "largest": lambda n, d: max(np.int64(n), d),
+    "sorted": lambda n, d: sorted([np.int64(n), d]),
+    "tuples": lambda n, d: (d, np.int64(n)) < (np.int64(n), d),
+    "equal": lambda n, d: (d == np.int64(n), [np.float32(n)] == [d], [d].count(np.int64(n))),
+    "float": lambda n, d: d < np.float64(n),
+    "made of": lambda n, d: decimal.Decimal(np.int64(n)),
+}
+
+
+@pytest.mark.parametrize("how", BESIDE_DECIMALS)
+def test_numbers_of_numpy_beside_decimals(how):
+    def f(n, x):
+        return x + 1, BESIDE_DECIMALS[how](n, decimal.Decimal(2))
+
+    def run(fn, n):
+        try:
+            return repr(fn(n, torch.ones(1))[1])
+        except Exception as e:
+            return repr(e)
+
+    compiled = pliant.compile(f, backend="aten")
+    for n in (2, 3, 4, 2):
+        assert run(compiled, n) == run(f, n)

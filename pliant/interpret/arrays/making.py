@@ -321,6 +321,8 @@ def scalar_class(cls: type) -> Any:
             n = x if c in SYMBOLIC else x.number
             if dt.kind in "iu" and type(n) is torch.SymInt and fits(n, dt):
                 return scalar_of(n, dt)
+            if dt.kind in "iu" and c is torch.SymInt:
+                raise Unsure(f"a number beyond {dt}, which NumPy refuses")
             if dt == FLOAT64:
                 return scalar_of(torch.sym_float(n), dt)
         a = asarray(x)

@@ -83,6 +83,13 @@ class TracedScalar:
             self.maker = (len(ops_there) - 1, ops_there[-1]) if ops_there else None
         return self.found
 
+    @property
+    def numerator(self) -> TracedScalar:
+        """What C code of decimals asks of a rational number, and then refuses: it is no Python integer."""
+        if self.dtype.kind not in "iu":
+            raise AttributeError(f"'{self.dtype.type.__module__}.{self.dtype.type.__name__}' object has no attribute 'numerator'")
+        return self
+
     def __repr__(self) -> str:
         no_text()
         return f"{self.dtype} {self.number if self.found is None else self.found!r}"

@@ -814,6 +814,20 @@ def attribute_of_a_member():
     return lambda x: x + C.RED.extra, *attribute(C.RED, "extra", 5)
 
 
+@world
+def attribute_of_a_type_variable():
+    variable = typing.TypeVar("variable")
+    variable.extra = 1
+    return lambda x: (x + variable.extra, variable.__name__), *attribute(variable, "extra", 5)
+
+
+@world
+def attribute_of_an_annotation():
+    kind = typing.Callable[[int], str]
+    kind.extra = 1
+    return lambda x: (x + kind.extra, kind.__args__), *attribute(kind, "extra", 5)
+
+
 MEMBERS = {
     "a key": lambda C: (lambda d: lambda x: [x + k.value for k in d])({C.RED: 1}),
     "a key of items": lambda C: (lambda d: lambda x: [x + k.extra * v for k, v in d.items()])({C.RED: 2}),

@@ -14,7 +14,7 @@ from typing import Any
 
 from pliant.guards.question import is_value
 from pliant.guards.source import Source
-from pliant.interpret.immutable import IMMUTABLE, PARTS
+from pliant.interpret.immutable import HEAPTYPE, IMMUTABLE, PARTS
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import LOCATED, read, row
@@ -26,7 +26,10 @@ READ_BY_C = (datetime.datetime, datetime.time)
 
 def locate_holder(world: World, v: Any, source: Source) -> Any:
     world.guard(source, "ID_MATCH", v)
-    if known(v) and type(v) not in DESCRIPTORS:  # of these another one may be made that is like it
+    t = type(v)
+    if t.__flags__ & HEAPTYPE and t.__dictoffset__:  # of a Python class, which forbids no other attributes: a type variable
+        return world.adopt(v, source)
+    if known(v) and t not in DESCRIPTORS:  # of these another one may be made that is like it
         return v
     return Opaque(v, source) if type(v) in READ_BY_C else world.adopt(v, source)
 

@@ -365,18 +365,19 @@ WALKED: tuple[Any, ...] = (list, tuple, set, frozenset, collections.deque)
 
 def held_in(value: Any) -> Any:
     """Iterate over what a list, tuple, set or deque holds, whatever its class makes of its iteration."""
-    return next(b for b in WALKED if isinstance(value, b)).__iter__(value)
+    return next(b for b in WALKED if issubclass(type(value), b)).__iter__(value)
 
 
 def collect(values: Iterable[Any], out: list[Any]) -> None:
     for v in values:
-        if type(v) in COMMON:
+        t = type(v)  # `isinstance` believes a `__class__`
+        if t in COMMON:
             out.append(v)
-        elif isinstance(v, (list, tuple)):
+        elif issubclass(t, (list, tuple)):
             collect(held_in(v), out)
-        elif isinstance(v, dict):
+        elif issubclass(t, dict):
             collect(dict.values(v), out)
-        elif type(v) is slice:
+        elif t is slice:
             collect((v.start, v.stop, v.step), out)
         else:
             out.append(v)

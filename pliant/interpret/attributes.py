@@ -471,7 +471,7 @@ def plain_in_module(obj: Any, name: str, value: Any) -> bool:
 def is_module_already(obj: Any, name: str, value: Any) -> bool:
     """Whether `nn.Module.__setattr__` is given the module that `obj` has under that name: then it changes nothing (`m.a = m.a.to(...)`)."""
     world = vm.world
-    if not isinstance(value, torch.nn.Module) or id(obj) not in world.outside or id(obj) in world.by_copy:
+    if not issubclass(type(value), torch.nn.Module) or id(obj) not in world.outside or id(obj) in world.by_copy:
         return False
     d, h = own_dict(obj, True)
     if d is None or h is None or name in d or any([kind not in d for kind in ("_parameters", "_modules", "_buffers")]):

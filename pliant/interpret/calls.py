@@ -159,7 +159,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
         raise taken()
     if r is NotImplemented and any([type(a) in SYMBOLIC for a in args]):  # a special method that takes numbers alone
         return on_numbers(fn, args, kwargs)
-    if isinstance(r, torch.Tensor) and type(r) is not TracedTensor or type(r) in UNTRACED:
+    if issubclass(type(r), torch.Tensor) and type(r) is not TracedTensor or type(r) in UNTRACED:
         raise Break("PL0018", f"{title(fn)} returned a real tensor or array that has no source")
     if type(r) in TEXTS:
         guard_text(r, getattr(fn, "__self__", None), *args, *kwargs.values())

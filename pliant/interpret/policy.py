@@ -366,7 +366,7 @@ def _looks_like_c(cls: type) -> bool:
     if cls.__module__.startswith("torch._C"):
         return True
     attributes = [(k, v) for c in cls.__mro__ if c.__flags__ & HEAPTYPE for k, v in c.__dict__.items()]
-    return not any(k in ("__dict__", "__slots__") or isinstance(v, types.FunctionType) for k, v in attributes)
+    return not any(k in ("__dict__", "__slots__") or type(v) is types.FunctionType for k, v in attributes)
 
 
 def _python_class_policy(cls: type) -> Policy | None:

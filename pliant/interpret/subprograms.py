@@ -499,7 +499,7 @@ ITERATORS: tuple[type, ...] = (*(type(iter(x)) for x in BUILT_IN), zip, map, enu
 def content(v: Any) -> list | None:
     """What is in an object that may change; None for one that has nothing in it, or is not the program's own."""
     t = type(v)
-    if t is TracedTensor or t in PLAIN or isinstance(v, (type, types.ModuleType, torch.Tensor)):
+    if t is TracedTensor or t in PLAIN or issubclass(t, (type, types.ModuleType, torch.Tensor)):  # `isinstance` believes a `__class__`
         return None
     if t is Grown:
         return [v.token, *v.more]
@@ -512,14 +512,14 @@ def content(v: Any) -> list | None:
         return [v.frame.pc, *v.frame.fast, *v.frame.stack]
     if t is random.Random and id(v) not in vm.world.outside:
         return [str(v.getstate())]
-    if isinstance(v, ITERATORS):
+    if issubclass(t, ITERATORS):
         try:
             return state_of(iterators.state_of(v))
         except RuntimeError:  # what it walks has another size now, and may have its own again: nobody knows how far it is
             return [object()]
-    if isinstance(v, dict):
+    if issubclass(t, dict):
         return [*dict.keys(v), *dict.values(v), *own_fields(v)]
-    if isinstance(v, WALKED):
+    if issubclass(t, WALKED):
         return [*held_in(v), *own_fields(v)]
     if t is types.FunctionType:
         return list(v.__closure__ or ()) if id(v) in vm.world.own_functions else None

@@ -132,6 +132,7 @@ class Watched(Guise):
         return object.__getattribute__(self, name)
 
 
+KEPT = types.SimpleNamespace()
 HELD = {
     "list": lambda i: [1, i],
     "dict": lambda i: {"a": i},
@@ -148,6 +149,9 @@ ASKED = {
     "raised": lambda p: (_ for _ in ()).throw(p),
     "tensor": lambda p: torch.zeros(2) + len([p]),
     "called": lambda p: p(),
+    "given back": lambda p: (p, [p], {"a": p}),
+    "over a break": lambda p: (p, torch._dynamo.graph_break(), [p]),
+    "stored": lambda p: (setattr(KEPT, "held", p), KEPT.held is p),
 }
 
 

@@ -127,8 +127,8 @@ def truth(v: Any) -> bool:
     if row is not None and row.truth is not None:
         return row.truth(v)
     m = lookup(t, "__bool__")
-    if type(m) is FunctionType:
-        r = interp(m, (v,), {})
+    if type(m) is FunctionType or own_way(m):
+        r = interp(m, (v,), {}) if type(m) is FunctionType else by_name(m, v, "__bool__")
         if type(r) is torch.SymBool:
             return bool(r)
         if type(r) is not bool:
@@ -180,11 +180,11 @@ def length(o: Any) -> Any:
     m = lookup(t, "__len__")
     if type(m) is FunctionType:
         return as_length(interp(m, (o,), {}))
+    if own_way(m):
+        return as_length(by_name(m, o, "__len__"))
     world = vm.world
     h = world.by_copy.get(id(o))
     if h is not None:
-        if own_way(m):
-            return as_length(by_name(m, o, "__len__"))
         f = vm.frame
         if shadows.countable(h) and (changes(h) or f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1])):
             return shadows.changing_length(world, h)  # here it was pinned before, and was another one the next time
@@ -215,8 +215,8 @@ def get_iter(o: Any) -> Any:
     if row is not None and row.iter is not None:
         return row.iter(o)
     m = lookup(t, "__iter__")
-    if type(m) is FunctionType:
-        it = interp(m, (o,), {})
+    if type(m) is FunctionType or m is not None and own_way(m):
+        it = interp(m, (o,), {}) if type(m) is FunctionType else by_name(m, o, "__iter__")
         if type(it) is not Generator and lookup(vm.type_of(it), "__next__") is UNSET:
             raise TypeError(f"iter() returned non-iterator of type {type_name(vm.type_of(it))!r}")
         return it
@@ -225,8 +225,6 @@ def get_iter(o: Any) -> Any:
         ordered(o)
     h = world.by_copy.get(id(o))
     if h is not None:
-        if own_way(m):
-            return get_iter(by_name(m, o, "__iter__"))
         shadows.read_all(world, o)
     elif opaque(o):
         raise Break("PL0007", f"iteration over a {t.__module__}.{t.__qualname__}", clean=True)

@@ -8,6 +8,7 @@ effects, and raises what it likes where there is none: then the guard does not h
 from __future__ import annotations
 
 import contextvars
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +61,15 @@ def sizes_of_wrapper(t: Any) -> Any:
 def behind_view(v: Any) -> Any:
     """The dict of which it shows the keys, values or items."""
     return next(o for o in gc.get_referents(v) if isinstance(o, dict))
+
+
+MEMBERS: Any = getattr(typing, "_get_protocol_attrs", None)  # up to 3.11, where no class keeps them
+
+
+@view
+def protocol_members(cls: Any) -> str:
+    """The names that a protocol asks for, in order."""
+    return "\n".join(sorted(MEMBERS(cls)))
 
 
 @view

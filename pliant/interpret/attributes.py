@@ -23,7 +23,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import class_writes, globalstate, namespaces, shadows, tracebacks
 from pliant.interpret.capture import UNSET
-from pliant.interpret.immutable import CLASS_OF_OBJECTS, HEAPTYPE, IMMUTABLE, NO_DICT
+from pliant.interpret.immutable import CLASS_OF_OBJECTS, HEAPTYPE, IMMUTABLE, NO_DICT, hides_its_dict
 from pliant.interpret.module_parts import nn_module_getattr
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import WRITTEN
@@ -664,7 +664,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
                 raise Break("PL0006", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}", clean=True)
             vm.native(setattr, (obj, name, value), {})
             return
-    if id(obj) in world.standing or t in IMMUTABLE:  # one that is like it stands for the latter
+    if id(obj) in world.standing or t in IMMUTABLE and hides_its_dict(t):  # one that is like it stands for the latter
         raise Break("PL0006", f"attribute {name!r} of a {t.__name__}", clean=True)
     instance_setattr(obj, t, name, value)
 

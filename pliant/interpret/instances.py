@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from torch._opaque_base import OpaqueBase
 
+from pliant.guards import source as S
+from pliant.guards import views
 from pliant.interpret import process_state
 from pliant.interpret.attributes import bound_special, getattr_, guard_order, lookup
 from pliant.interpret.calls import LOOKASIDES, call, interp
@@ -126,7 +128,7 @@ def by_protocol(o: Any, cls: Any) -> bool:
         if other is not None and process_state.is_subclass(other, cls):
             return True
         return all(has_statically(o, cls, name) for name in sorted(unpack(getattr_(cls, "__protocol_attrs__"))))
-    names = sorted(unpack(interp(typing._get_protocol_attrs, (cls,), {})))  # type: ignore[attr-defined]
+    names = members_of(cls)
     if all(asks_for_method(cls, name) for name in names) and by_abstract(o, cls):
         return True
     if all(has_member(o, cls, name) for name in names):
@@ -137,6 +139,15 @@ def by_protocol(o: Any, cls: Any) -> bool:
     process_state.question(abc.get_cache_token, (), {}, abc.get_cache_token())
     guard_order(t)
     return cls in t.__mro__
+
+
+def members_of(cls: Any) -> list[str]:
+    """The names that a protocol asks for, where classes do not keep them."""
+    if vm.world.class_writes or id(cls) in vm.world.own_functions:  # which the class itself may not show yet
+        return sorted(unpack(interp(typing._get_protocol_attrs, (cls,), {})))  # type: ignore[attr-defined]
+    members = views.protocol_members(cls)
+    vm.world.guard(S.const(cls).apply("protocol_members"), "EQ_MATCH", members)
+    return members.split("\n") if members else []
 
 
 def has_member(o: Any, cls: Any, name: str) -> bool:

@@ -67,21 +67,26 @@ def hashable(k: Any) -> Any:
         vm.world.known_by_identity(k)
     if issubclass(t, weakref.ref) and not by_identity(k()):  # hashed and compared as what it refers to is
         raise Break("PL0007", "a weak reference as a key, to what says itself what equals it", clean=True)
-    if lookup(t, "__hash__") not in BY_IDENTITY and opaque(k):
+    if not hashed_by_identity(t) and opaque(k):
         raise Break("PL0007", f"a {t.__module__}.{t.__qualname__} as a key", clean=True)
     note_equality(k)
     return k
 
 
+def hashed_by_identity(t: type) -> bool:
+    m = lookup(t, "__hash__")  # what a class has there says itself what it is equal to
+    return any([m is fn for fn in BY_IDENTITY])
+
+
 def by_identity(o: Any) -> bool:
     """Whether an object equals itself alone, and no code of the program is asked."""
     t = type(o)
-    return o is None or t is TracedTensor or (lookup(t, "__hash__") in BY_IDENTITY and type(lookup(t, "__eq__")) is not FunctionType)
+    return o is None or t is TracedTensor or (hashed_by_identity(t) and type(lookup(t, "__eq__")) is not FunctionType)
 
 
 def is_key_itself(k: Any) -> bool:
     """Whether `k` stands for an object from outside that is hashed by identity."""
-    return id(k) in vm.world.standing and lookup(type(k), "__hash__") in BY_IDENTITY
+    return id(k) in vm.world.standing and hashed_by_identity(type(k))
 
 
 TUPLES = (tuple, torch.Size)

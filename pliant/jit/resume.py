@@ -164,6 +164,7 @@ def plan(
     at = (frame.offset if offset is None else offset) - shift
     values = frame.stack if stack is None else stack
     fast, at = _enter(frame, code, at, mode)
+    at, values = _whole(code, at, fast, values)
     if loops is None:
         info = info_of(frame.code)
         loops = info.layout.loops if info is not None else ()
@@ -219,6 +220,18 @@ def _enter(frame: FrameState, code: CodeType, at: int, mode: str) -> tuple[list,
             else:
                 fast[i] = CellType(fast[i])
     return fast, creation + 4  # behind RETURN_GENERATOR and POP_TOP
+
+
+def _whole(code: CodeType, at: int, fast: list, values: list) -> tuple[int, list]:
+    """Where CPython can enter, and the stack there: an opcode that does two things is done again, and what it did is undone."""
+    if at % 2 == 0:
+        return at, values
+    first = next(i for i in instructions(code) if i.offset == at - 1)
+    if first.kind is K.STORE_LOCAL:
+        return at - 1, [*values, fast[first.operand]]
+    if first.kind in (K.LOAD_LOCAL, K.LOAD_CONST):
+        return at - 1, values[:-1]
+    raise CannotResume(f"{code.co_qualname}: {at} is in the middle of an instruction")
 
 
 def _cell_slots(code: CodeType) -> frozenset[int]:

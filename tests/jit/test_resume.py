@@ -506,3 +506,22 @@ def test_tables_round_trip(fn):
     theirs = [(i.opname, i.argval if i.opcode not in dis.hasjrel else i.argval + r.shift) for i in dis.get_instructions(code)]
     ours = [(i.opname, i.argval) for i in dis.get_instructions(r.code) if i.offset >= r.shift]
     assert ours == theirs
+
+
+def test_code_is_entered_in_front_of_an_instruction_that_does_two_things():
+    """Since 3.12 some do; a frame may stand between the two, where CPython cannot enter."""
+
+    def f(x):
+        y = x + 1
+        z = y * 2
+        return z
+
+    code = f.__code__
+    for i in instructions(code):
+        if i.offset % 2:
+            first = next(j for j in instructions(code) if j.offset == i.offset - 1)
+            fast = [10, 20, 30]
+            at, stack = resume._whole(code, i.offset, fast, [1, 2])
+            assert at == i.offset - 1
+            assert stack == ([1, 2, fast[first.operand]] if first.kind is K.STORE_LOCAL else [1])
+    assert resume._whole(code, 4, [], [1]) == (4, [1])

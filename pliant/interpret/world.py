@@ -202,7 +202,7 @@ class World:
         t = type(v)
         if not issubclass(t, enum.Enum) or id(t) in self.own_functions:
             return False
-        self.outside[id(v)], self.sources[id(v)] = v, const(v)
+        self.adopt(v, const(v))
         return True
 
     def known_by_identity(self, o: Any) -> None:

@@ -16,7 +16,6 @@ import random
 import re
 import sys
 import types
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +24,7 @@ import torch
 
 import pliant
 from pliant.errors import InternalError
+from tests.differential import numbered
 
 NUMBERS = (3, 3, 2, 5, 1, 3, 0, 4)
 Program = tuple[str, str, str, Callable[[int, dict], tuple]]  # what it is, its source, that of what it uses, arguments of call i
@@ -547,16 +547,5 @@ def examine(number: int) -> str | None:
     return None
 
 
-def main() -> None:
-    warnings.simplefilter("ignore")
-    first, count = map(int, sys.argv[1:3])
-    wrong = 0
-    for found in map(examine, range(first, first + count)):
-        if found:
-            wrong += 1
-            print(found, flush=True)
-    print(f"{count} programs, {count * len(NUMBERS)} calls, {wrong} wrong")
-
-
 if __name__ == "__main__":
-    main()
+    numbered.main(examine, len(NUMBERS))

@@ -15,9 +15,7 @@ import functools
 import inspect
 import operator
 import random
-import sys
 import types
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +24,7 @@ import torch
 import torch.nn.functional as F
 
 import pliant
+from tests.differential import numbered
 
 CALLS = 10
 LARGE = 1_000_000  # elements: of such results only the sizes are compared
@@ -313,17 +312,5 @@ def examine(number: int) -> str | None:
     return None
 
 
-def main() -> None:
-    warnings.simplefilter("ignore")
-    first, count = map(int, sys.argv[1:3])
-    wrong = 0
-    for number in range(first, first + count):
-        found = examine(number)
-        if found:
-            wrong += 1
-            print(found, flush=True)
-    print(f"{count} programs, {count * CALLS} calls, {wrong} wrong")
-
-
 if __name__ == "__main__":
-    main()
+    numbered.main(examine, CALLS)

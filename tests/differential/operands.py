@@ -15,8 +15,6 @@ import math
 import operator
 import random
 import re
-import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +23,7 @@ import torch
 
 import pliant
 from pliant.errors import InternalError
+from tests.differential import numbered
 
 told: list[str] = []
 Use = Callable[[Any, Any], Any]
@@ -267,16 +266,5 @@ def examine(number: int) -> str | None:
     return None
 
 
-def main() -> None:
-    warnings.simplefilter("ignore")
-    first, count = map(int, sys.argv[1:3])
-    wrong = 0
-    for found in map(examine, range(first, first + count)):
-        if found:
-            wrong += 1
-            print(found, flush=True)
-    print(f"{count} programs, {count * len(CALLS)} calls, {wrong} wrong")
-
-
 if __name__ == "__main__":
-    main()
+    numbered.main(examine, len(CALLS))

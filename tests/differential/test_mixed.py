@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.differential import mixed
+from tests.differential.numbered import keeps_first_answer
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -16,15 +17,5 @@ def test_mixed_values(first):
 
 def test_a_stale_answer_is_found(monkeypatch):
     """The harness sees a compiler that keeps the first answer."""
-
-    def keeps(fn, strict):
-        first = []
-
-        def run(*args):
-            first.append(first[0] if first else fn(*args))
-            return first[0]
-
-        return run
-
-    monkeypatch.setattr(mixed.pliant, "compile", keeps)
+    monkeypatch.setattr(mixed.pliant, "compile", keeps_first_answer)
     assert any(map(mixed.examine, range(30)))

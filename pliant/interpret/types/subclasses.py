@@ -26,7 +26,7 @@ def member(world: World, v: Any, source: Source) -> Any:
     """A member of an enumeration: itself for ever, but what hangs on it may change."""
     world.guard(source, "ID_MATCH", v)
     if id(v) not in world.outside:
-        world.outside[id(v)], world.sources[id(v)] = v, const(v)
+        world.adopt(v, const(v))
     return v
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pliant.graph import casts, handlers, probe, symnode
+from pliant.graph import casts, distributed_tensors, handlers, probe, symnode
 from pliant.graph.dispatch import apply_metadata, copy_bits, dispatch, is_dense, twin
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients, has_no_history, torch
@@ -209,7 +209,7 @@ class Trace:
         self.depth += 1
         Printing.recording += 1
         try:
-            with self.mode:
+            with self.mode, distributed_tensors.answers(self):
                 yield self
         finally:
             Printing.recording -= 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pliant.graph.distributed_tensors import LOCAL, build, is_distributed, of_gradient, placed_like
 from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, make
 
@@ -51,25 +52,30 @@ def gradients_of_parts(g: Any, cls: type, names: list[str]) -> list[Any]:
 
 
 class Lift(torch.autograd.Function):
-    """In a capture: the wrapper of an input, made of the leaves of its parts."""
+    """In a capture: the wrapper of an input, made of the leaves of its parts. `placement`: how a distributed tensor's gradient is placed."""
 
     @staticmethod
-    def forward(ctx: Any, build: Callable[[], Any], names: list[str], *leaves: Any) -> Any:
+    def forward(ctx: Any, build: Callable[[], Any], names: list[str], placement: Any, *leaves: Any) -> Any:
         w = build()
-        ctx.cls, ctx.names = type(w), names
+        ctx.cls, ctx.names, ctx.placement = type(w), names, placement
         return w
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
-        return (None, None, *gradients_of_parts(g, ctx.cls, ctx.names))
+        parts = gradients_of_parts(g, ctx.cls, ctx.names)
+        if ctx.placement is not None and g is not None and not ctx.placement.agrees(g):
+            raise Reconsider(ctx.cls.__name__, "its gradient is placed otherwise than before", WRAPPED)
+        return (None, None, None, *parts)
 
 
 class Lower(torch.autograd.Function):
     """A wrapper's parts: of an input when the graph runs, of a result in its capture."""
 
     @staticmethod
-    def forward(ctx: Any, w: Any, names: list[str]) -> Any:
+    def forward(ctx: Any, w: Any, names: list[str], placement: Any) -> Any:
         found, rest = among_parts(w, names)
+        if is_distributed(type(w)):
+            rest = of_gradient(w, placement)
         parts = [getattr(w, name) for name in names]
         ctx.whole = type(w), rest, w.size(), w.stride()
         ctx.names, ctx.parts = names, {name: None if name in names else getattr(w, name) for name in found}
@@ -80,13 +86,13 @@ class Lower(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         if all([g is None for g in grads]):
-            return None, None
+            return None, None, None
         cls, rest, sizes, strides = ctx.whole
         whole = [
             torch.empty_strided(size, stride, dtype=dtype, device=device).zero_() if g is None else g
             for g, (size, stride, dtype, device) in zip(grads, ctx.like, strict=True)
         ]
-        return cls.__tensor_unflatten__({**ctx.parts, **dict(zip(ctx.names, whole, strict=True))}, rest, sizes, strides), None
+        return cls.__tensor_unflatten__({**ctx.parts, **dict(zip(ctx.names, whole, strict=True))}, rest, sizes, strides), None, None
 
 
 class Whole(torch.autograd.Function):
@@ -96,16 +102,25 @@ class Whole(torch.autograd.Function):
     def forward(ctx: Any, build: Callable[..., Any], names: list[str], *parts: Any) -> Any:
         w = build(*[ORIGINAL.detach(p) for p in parts])
         ctx.cls, ctx.names = type(w), names
+        ctx.rest = of_gradient(w) if is_distributed(type(w)) else None
         return w
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
+        if ctx.rest is not None and type(g) is ctx.cls:
+            g = placed_like(g, ctx.rest)
         return (None, None, *gradients_of_parts(g, ctx.cls, ctx.names))
 
 
-def lowered(w: Any, names: list[str]) -> tuple:
+def lowered(w: Any, names: list[str], placement: Any = None) -> tuple:
     with gradients(True):
-        return Lower.apply(w, names)  # type: ignore[no-any-return]
+        return Lower.apply(w, names, placement)  # type: ignore[no-any-return]
+
+
+def distributed(cls: type, form: tuple, sizes: Any, strides: Any, dtype: Any, part: Any) -> Any:
+    """A distributed tensor of a part that has a history."""
+    with gradients(True):
+        return Whole.apply(lambda own: build(cls, form, sizes, strides, dtype, own), [LOCAL], part)
 
 
 def plain(x: torch.Tensor) -> torch.Tensor:

@@ -51,6 +51,13 @@ def form_of_wrapper(t: Any) -> Any:
 
 
 @view
+def form_of_distributed(t: Any) -> Any:
+    """How a distributed tensor is placed on its mesh."""
+    spec = t._spec
+    return spec.mesh, spec.placements, spec.shard_order, spec.use_strided_shard_as_shard_order
+
+
+@view
 def sizes_of_wrapper(t: Any) -> Any:
     """Sizes, strides and offset of a tensor that wraps others."""
     with torch._C.DisableTorchFunction():

@@ -73,6 +73,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     instances,
     interrupts,
     jagged,
+    meshes,
     late_errors,
     library,
     lifetimes,
@@ -388,6 +389,7 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
     symnode.site_hook, scope.late = current_site, late_errors.before_assertion
     torch.compiler._is_compiling_flag, flag = True, torch.compiler._is_compiling_flag
     vm.active = True
+    meshes.known()
     # inference mode, left where the graph breaks in it, puts back the dispatch keys that it was entered with: those of recording, too
     keys = torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
     try:

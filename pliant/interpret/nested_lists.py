@@ -14,7 +14,7 @@ from pliant.interpret.calls import inline
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import unpack
 from pliant.interpret.state import Break, whole_loops
-from pliant.interpret.tensor_subclasses import BUILT_IN, call_of_jagged
+from pliant.interpret.tensor_subclasses import BUILT_IN, call_as_it_is
 from pliant.interpret.wrappers import is_stand, is_wrapped
 
 OF_NESTED = ("tensor_list", "dtype", "layout", "device", "requires_grad", "pin_memory")
@@ -54,7 +54,7 @@ def l_nested(args: tuple, kw: dict) -> Any:
 def l_over_values(args: tuple, kw: dict) -> Any:
     values, offsets, shortest, longest, ragged = args
     make = importlib.import_module(jagged.MODULE).nested_view_from_values_offsets
-    return call_of_jagged(make, (values, offsets), {"ragged_idx": ragged, "min_seqlen": shortest, "max_seqlen": longest})
+    return call_as_it_is(make, (values, offsets), {"ragged_idx": ragged, "min_seqlen": shortest, "max_seqlen": longest})
 
 
 @lookaside(masked._combine_input_and_mask)

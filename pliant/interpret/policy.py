@@ -485,6 +485,8 @@ def module_of_file(path: str) -> str | None:
 
 
 DISABLES = (_PLIANT + "jit/decorators.py", _TORCH + "_dynamo/", _TORCH + "fx/proxy.py")
+OF_SHARDINGS = (_TORCH + "distributed/tensor/", _TORCH + "distributed/device_mesh.py", _TORCH + "distributed/_mesh_layout.py")
+"""Specs and meshes, which C++ code keeps by what they say (`meshes.py`)."""
 ASKED_BY_C = frozenset(
     "__str__ __repr__ __format__ __bytes__ __len__ __length_hint__ __iter__ __next__ __reversed__ __contains__ __getitem__ __setitem__ "
     "__delitem__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __bool__ __int__ __float__ __index__ __complex__ __getattr__ "
@@ -517,6 +519,8 @@ def may_be_excluded(code: types.CodeType) -> bool:
     path = code.co_filename
     if path.startswith(DISABLES):
         return True
+    if path.startswith(OF_SHARDINGS):
+        return False
     return code.co_name in ASKED_BY_C and path.startswith(_TORCH) and python_modules.module_policy(module_of_file(path)).kind == "skip"
 
 

@@ -21,6 +21,7 @@ from typing import Any, cast
 from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.errors import Tripwire
+from pliant.graph import distributed_tensors
 from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, tensors_of
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
@@ -74,9 +75,14 @@ def unwrapped(raw: Any) -> Any:
     return raw.__func__ if type(raw) in (classmethod, staticmethod) else raw
 
 
+def runs_as_it_is(cls: Any) -> bool:
+    """Whether the class is one of PyTorch's, whose code CPython runs on what is traced."""
+    return jagged.is_jagged(cls) or distributed_tensors.is_distributed(cls)
+
+
 def overrides(cls: Any) -> bool:
     """Whether the class has a `__torch_function__` of its own, which is interpreted."""
-    return function_of(cls) not in (UNSET, PLAIN_FUNCTION) and not jagged.is_jagged(cls)
+    return function_of(cls) not in (UNSET, PLAIN_FUNCTION) and not runs_as_it_is(cls)
 
 
 def is_subclass(x: Any) -> bool:
@@ -104,6 +110,8 @@ def locate(world: Any, v: Any, source: Source, as_tensor: Callable[[Any, Any, So
             return as_tensor(world, v, source)
         if jagged.is_jagged(cls) and jagged_wrapper_fits(v):
             return jagged_wrapper(world, v, source)
+        if distributed_tensors.is_distributed(cls) and distributed_tensors.fits(v):
+            return distributed_wrapper(world, v, source)
         if not plain_wrapper(v) or (v.requires_grad and not differentiable(v)):
             world.guard(source, "TYPE_MATCH", cls)
             return world.adopt(v, source)
@@ -166,13 +174,13 @@ def differentiable(v: Any) -> bool:
     return all([type(x) in BUILT_IN and ORIGINAL.is_floating_point(x) and not x.requires_grad for x in held])
 
 
-def with_gradients(source: Source, names: list[str], inner: list[Any], build: Callable[[], Any]) -> Any:
+def with_gradients(source: Source, names: list[str], inner: list[Any], build: Callable[[], Any], placement: Any = None) -> Any:
     """The wrapper of an input that has gradients: those of its parts."""
     for name, x in zip(names, inner, strict=True):
-        vm.world.parts[x.vid] = (source, names, name)
+        vm.world.parts[x.vid] = (source, names, name, placement)
     leaves = [leaf_of(x) for x in inner]
     with gradients(True):
-        return Lift.apply(build, names, *leaves)
+        return Lift.apply(build, names, placement, *leaves)
 
 
 def jagged_wrapper_fits(v: Any) -> bool:
@@ -208,6 +216,24 @@ def jagged_wrapper(world: Any, v: Any, source: Source) -> Any:
         w = with_gradients(source, ["_values"], [parts["_values"]], build)
     else:
         w = build()
+    return stands_for(world, w, v, source)
+
+
+def distributed_wrapper(world: Any, v: Any, source: Source) -> Any:
+    """The proxy for a distributed tensor from outside."""
+    cls, form = type(v), distributed_tensors.placed(v._spec)
+    world.guard(source, "TYPE_MATCH", cls)
+    with python_dispatch._disable_current_modes():
+        world.guard(source.apply("form_of_wrapper"), "EQ_MATCH", views.form_of_wrapper(v))
+        world.guard(source.apply("form_of_distributed"), "EQ_MATCH", views.form_of_distributed(v))
+    part = world.locate(v._local_tensor, source.attr("_local_tensor"))
+    sizes, strides, _ = metadata_of(world, v, source, [part])
+
+    def build() -> Any:
+        return distributed_tensors.build(cls, form, sizes, strides, v.dtype, part)
+
+    vm.trace.wrapping.add(cls)
+    w = with_gradients(source, ["_local_tensor"], [part], build, distributed_tensors.Placement()) if v.requires_grad else build()
     return stands_for(world, w, v, source)
 
 
@@ -271,7 +297,7 @@ HISTORY = frozenset(("grad_fn", "data", "grad", "_base", "_version", "__dict__")
 def attribute(t: Any, name: str, raw: Any) -> Any:
     """An attribute of a tensor of a subclass; UNSET if it is that of any tensor. `raw`: what tensors have under this name."""
     computed = type(raw) in COMPUTED
-    if jagged.is_jagged(t.pytype) and computed and name not in HISTORY and name not in ("requires_grad", "is_leaf"):
+    if runs_as_it_is(t.pytype) and computed and name not in HISTORY and name not in ("requires_grad", "is_leaf"):
         return graph_call(getattr, (t, name), {})
     if computed and name != "__dict__" and torch._C._is_torch_function_enabled() and overrides(t.pytype):
         if name == "_version":
@@ -305,7 +331,7 @@ def method(t: Any, fn: Any, name: str, args: tuple, kwargs: dict) -> Any:
     return graph_call(fn, (t, *args), kwargs, name)
 
 
-def call_of_jagged(fn: Any, args: tuple, kw: dict) -> Any:
+def call_as_it_is(fn: Any, args: tuple, kw: dict) -> Any:
     """A function of PyTorch about jagged tensors, which is run as it is."""
     with python_dispatch._disable_current_modes():
         jagged.dummy()
@@ -319,7 +345,7 @@ def makes_jagged(fn: Any) -> None:
     def make(args: tuple, kw: dict) -> Any:
         if not whole_loops():
             raise Break("PL0034", "a jagged tensor, for a backend that is not pliant's own", clean=True)
-        return call_of_jagged(fn, args, kw)
+        return call_as_it_is(fn, args, kw)
 
     LOOKASIDES[fn] = make
 
@@ -346,7 +372,7 @@ def own_attribute(t: Any, name: str) -> Any:
         return UNSET
     if type(raw) is types.FunctionType:
         if jagged.is_jagged(cls):
-            LOOKASIDES.setdefault(raw, functools.partial(call_of_jagged, raw))
+            LOOKASIDES.setdefault(raw, functools.partial(call_as_it_is, raw))
         return types.MethodType(raw, t)
     if type(raw) is classmethod:
         return types.MethodType(under(raw, "__func__", cls, name), cls)
@@ -376,6 +402,8 @@ def iterated(t: Any) -> Any:
 def of_wrapper(t: Any, name: str) -> Any:
     """What a wrapper holds under this name."""
     w = wrapper_of(t)
+    if distributed_tensors.is_distributed(t.pytype) and name in ("_local_tensor", "_spec"):
+        return distributed_part(t, w, name)
     d = w.__dict__
     if name == "__dict__":
         raise Break("PL0007", "the __dict__ of a tensor")
@@ -385,6 +413,12 @@ def of_wrapper(t: Any, name: str) -> Any:
     if written is not None:
         return written[1]
     return shown(d[name])
+
+
+def distributed_part(t: Any, w: Any, name: str) -> Any:
+    if name == "_local_tensor":
+        return shown(w._local_tensor)
+    raise Break("PL0012", "the spec of a distributed tensor", clean=True)
 
 
 def set_own(t: Any, name: str, value: Any) -> bool:
@@ -546,7 +580,7 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
     if vm.world.in_transform and not all([type(t) is TracedTensor and (is_stand(t) or jagged.is_jagged(t.pytype)) for t in tensors]):
         raise Break("PL0030", "a function transform of tensors of a subclass: which of them keep their class, C++ decides", clean=True)
     order = in_order(tensors) if torch._C._is_torch_function_enabled() and fn not in MAKERS else []
-    if any([jagged.is_jagged(class_of(t)) for t in tensors]):
+    if any([runs_as_it_is(class_of(t)) for t in tensors]):
         return native_code(fn, args, kwargs)
     if under_modes or any([overrides(cls) for cls in order]):
         return told(fn, args, kwargs)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pliant.graph import symnode
+from pliant.graph.distributed_tensors import LOCAL, is_distributed
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, leaves
@@ -53,6 +54,8 @@ def heads_of(t: Any) -> list[Any]:
     w = wrapper_of(t)
     if not hasattr(type(w), "__tensor_flatten__"):
         return []
+    if is_distributed(type(w)):
+        return [x for x in lowered(w, [LOCAL]) if x.requires_grad]
     names, _ = parts_of(w)
     plain = all([type(w.__dict__.get(name)) is TracedTensor and ORIGINAL.is_floating_point(w.__dict__[name]) for name in names])
     return [x for x in lowered(w, names) if x.requires_grad] if plain else []

@@ -297,16 +297,17 @@ class Emitter:
         texts: dict[int, str] = {}
         if not parts or not any([type(v) is TracedTensor and v.requires_grad for v, _ in b.outputs.values()]):
             return lines, texts
-        by_wrapper: dict[Any, tuple[list[str], dict[str, str]]] = {}
+        by_wrapper: dict[Any, tuple[list[str], dict[str, str], Any]] = {}
         for t in tensors:
             if t.vid in parts:
-                source, names, name = parts[t.vid]
-                own = by_wrapper.setdefault(source, (names, {n: b.fresh("p") for n in names}))[1]
+                source, names, name, placement = parts[t.vid]
+                own = by_wrapper.setdefault(source, (names, {n: b.fresh("p") for n in names}, placement))[1]
                 texts[t.vid] = own[name]
-        for source, (names, own) in by_wrapper.items():
+        for source, (names, own, placement) in by_wrapper.items():
             whole = b.outside(source)
             self.whole.add(whole)
-            lines.append(f"{', '.join(own.values())}, = {b.constant(wrapped.lowered, 'lowered')}({whole}, {names!r})")
+            given = f"{whole}, {names!r}, {None if placement is None else b.constant(placement, 'placement')}"
+            lines.append(f"{', '.join(own.values())}, = {b.constant(wrapped.lowered, 'lowered')}({given})")
         return lines, texts
 
     def needed(self, outputs: list[Any]) -> tuple[list[Any], list[Any]]:

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from pliant.codegen import version_counters
-from pliant.graph import layout, wrapped
+from pliant.graph import distributed_tensors, layout, wrapped
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import INFERENCE, RETAINED, WRAPPED, Reconsider, TracedTensor
 from pliant.interpret import jagged, tensor_dicts
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_wrapped
 from pliant.jit import support
-from pliant.jit.reconstruct import Builder, Row
+from pliant.jit.reconstruct import Builder, CannotReconstruct, Row
 
 
 def traced(b: Builder, t: Any) -> str:
@@ -105,6 +105,8 @@ def wrapper(b: Builder, t: Any) -> str:
     w = b.world.levels.wrappers[id(t)][1]
     if jagged.is_jagged(type(w)):
         return jagged_tensor(b, w)
+    if distributed_tensors.is_distributed(type(w)):
+        return distributed_tensor(b, w)
     recipe = b.world.wrappers_made.get(id(w))
     if recipe is None:  # code that CPython ran has made it
         like = {"strides": t.strides, "storage_offset": t.offset, "dtype": w.dtype, "device": w.device, "layout": w.layout}
@@ -132,6 +134,19 @@ def jagged_tensor(b: Builder, w: Any) -> str:
         (values,) = wrapped.lowered(w, ["_values"])
     rest = {**parts, "_values": None}
     return f"{b.constant(jagged.differentiable, 'jagged')}({cls}, {{{b.pairs(rest)}}}, {w._ragged_idx}, {b.output(values)})"
+
+
+def distributed_tensor(b: Builder, w: Any) -> str:
+    """A distributed tensor, made of its part in this process."""
+    form, meta = distributed_tensors.placed(w._spec), w._spec.tensor_meta
+    if not all([type(p) in distributed_tensors.placement_classes() for p in form[1]]):
+        raise CannotReconstruct(f"a distributed tensor that is placed as {form[1]}")
+    own = f"{b.constant(type(w))}, {b.constant(form, 'placed')}, {b.ref(tuple(meta.shape))}, {b.ref(tuple(meta.stride))}, {b.ref(meta.dtype)}"
+    if w.is_leaf:
+        return f"{b.constant(distributed_tensors.build, 'distributed')}({own}, {b.ref(w._local_tensor)}, {w.requires_grad})"
+    with b.world.trace.recording(), layout.framework():
+        (part,) = wrapped.lowered(w, [distributed_tensors.LOCAL])
+    return f"{b.constant(wrapped.distributed, 'distributed')}({own}, {b.output(part)})"
 
 
 def in_parts(b: Builder, w: Any) -> tuple[list[str], Any]:

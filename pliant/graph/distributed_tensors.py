@@ -19,13 +19,16 @@ from typing import Any
 import torch
 
 from pliant.graph.originals import ORIGINAL, gradients
-from pliant.graph.traced import make
+from pliant.graph.symnode import SYMS
+from pliant.graph.traced import TracedTensor, Untraceable, leaves, make
+from pliant.symbolic.expr import Expr
 
 API = "torch.distributed.tensor._api"
 SPECS = "torch.distributed.tensor._dtensor_spec"
 PROPAGATION = "torch.distributed.tensor._sharding_prop"
 REDISTRIBUTION = "torch.distributed.tensor._redistribute"
 COLLECTIVES = "torch.distributed._functional_collectives"
+SHAPES = "torch.fx.experimental.symbolic_shapes"
 LOCAL = "_local_tensor"
 
 
@@ -128,22 +131,62 @@ def meta_of_results(trace: Any, schema: Any) -> Any:
     return type(out)(map(meta, out)) if isinstance(out, (list, tuple)) else meta(out)
 
 
+def exprs_in(x: Any) -> Iterator[Expr]:
+    """The expressions among sizes, numbers and tensors."""
+    for v in leaves(x):
+        if type(v) is Expr:
+            yield v
+        elif type(v) in SYMS:
+            yield v.node.expr
+        elif type(v) is TracedTensor:
+            yield from exprs_in((v.sizes, v.strides))
+
+
+def only_the_run_knows(x: Any) -> bool:
+    """Whether there is a size among them that no guard can ask for."""
+    return any([not s.backed for e in exprs_in(x) for s in e.symbols()])
+
+
+def free_unbacked_symbols(x: Any) -> tuple:
+    """`symbolic_shapes.free_unbacked_symbols`: there are none. Raises Untraceable where there are."""
+    if only_the_run_knows(x):
+        raise Untraceable("DTensor", "how it is sharded is a matter of sizes that only the run knows")
+    return ()
+
+
+def statically_known_true(c: Any) -> bool:
+    """As of sizes that are numbers, which the guards make sure of: so the sharding is that of eager."""
+    return bool(c)
+
+
+ANSWERS: tuple[tuple[str, str, Any], ...] = (
+    (SHAPES, "has_free_unbacked_symbols", only_the_run_knows),
+    (SHAPES, "free_unbacked_symbols", free_unbacked_symbols),
+    ("torch.distributed.tensor._ops._tensor_ops", "statically_known_true", statically_known_true),
+    (COLLECTIVES, "is_torchdynamo_compiling", lambda: True),  # then they are waited for at once
+)
+"""Functions of PyTorch's by module and name, and what stands for each."""
+
+
 @contextmanager
 def answers(trace: Any) -> Iterator[None]:
     """While inside, PyTorch's code is answered for tensors of this trace, in this thread."""
-    propagation, functional = sys.modules.get(PROPAGATION), sys.modules.get(COLLECTIVES)
-    if propagation is None or functional is None:
+    if api() is None:
         yield
         return
-    cls, own = propagation.ShardingPropagator, threading.get_ident()
-    propagate, compiling = cls._propagate_tensor_meta_non_cached, functional.is_torchdynamo_compiling
+    own = threading.get_ident()
+    cls = sys.modules[PROPAGATION].ShardingPropagator
+    stand_ins = [(sys.modules[module], name, answer) for module, name, answer in ANSWERS]
+    stand_ins.append((cls, "_propagate_tensor_meta_non_cached", lambda _, schema: meta_of_results(trace, schema)))
+    before = [(space, name, getattr(space, name)) for space, name, _ in stand_ins]
 
-    def propagated(self: Any, schema: Any) -> Any:
-        return meta_of_results(trace, schema) if threading.get_ident() == own else propagate(self, schema)
+    def answering(answer: Any, original: Any) -> Any:
+        return lambda *args, **kwargs: (answer if threading.get_ident() == own else original)(*args, **kwargs)
 
-    cls._propagate_tensor_meta_non_cached = propagated
-    functional.is_torchdynamo_compiling = lambda: threading.get_ident() == own or compiling()
+    for (space, name, answer), (_, _, original) in zip(stand_ins, before, strict=True):
+        setattr(space, name, answering(answer, original))
     try:
         yield
     finally:
-        cls._propagate_tensor_meta_non_cached, functional.is_torchdynamo_compiling = propagate, compiling
+        for space, name, original in before:
+            setattr(space, name, original)

@@ -21,7 +21,7 @@ from pliant.interpret.calls import LOOKASIDES
 from pliant.interpret.collectives import asked, group_rank, group_size, refused
 from pliant.interpret.gate import captured_call
 from pliant.interpret.state import Break, vm, whole_loops
-from pliant.interpret.tensor_subclasses import native_code
+from pliant.interpret.tensor_subclasses import of_distributed, refuse_gradients
 from pliant.interpret.types.row import ROWS, read, row
 from pliant.interpret.world import World
 from pliant.interpret.wrappers import wrapper_of
@@ -61,7 +61,10 @@ def call(fn: Any, args: tuple, kw: dict) -> Any:
     cls: Any = sys.modules[distributed_tensors.API].DTensor
     vm.trace.wrapping.add(cls)
     vm.world.has_subclasses = True
-    return native_code(fn, tuple(map(given, args)), {k: given(v) for k, v in kw.items()})
+    refuse_gradients(fn, args, kw)
+    return of_distributed(fn, tuple(map(given, args)), {k: given(v) for k, v in kw.items()})
+
+
 
 
 def asked_of_itself(o: Any, name: str, args: tuple, kw: dict) -> Any:

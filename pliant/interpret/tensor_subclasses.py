@@ -34,7 +34,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, to_graph
 from pliant.interpret.plain_wrappers import plain_wrapper
 from pliant.interpret.slots import BINARY_METHODS
-from pliant.interpret.state import Break, vm, whole_loops
+from pliant.interpret.state import Break, Restart, vm, whole_loops
 from pliant.interpret.tensor_inputs import StrideIs, is_leaf
 from pliant.interpret.told_of_methods import refuse_replaced
 from pliant.interpret.types.row import row
@@ -602,7 +602,22 @@ def native_code(fn: Any, args: tuple, kwargs: dict) -> Any:
         given = attention(args, kwargs)
         if given is not None:
             return inline(in_torch.jagged_attention, given, {})
+    if any([type(t) is TracedTensor and distributed_tensors.is_distributed(t.pytype) for t in among([args, kwargs], [])]):
+        return of_distributed(fn, args, kwargs)
     return taken_apart(fn, args, kwargs)
+
+
+def of_distributed(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """A function of distributed tensors. Whatever PyTorch's code raises, it may raise of what is traced alone: eager says what it says."""
+    try:
+        return on_wrappers(lambda a, k: captured_call(fn, a, k), args, kwargs)
+    except (Break, Restart):
+        raise
+    except Exception as e:
+        if vm.internal_error(e):
+            raise
+        said = str(e).strip().partition("\n")[0]
+        raise Break("PL0028", f"{getattr(fn, '__name__', fn)} of distributed tensors: {type(e).__name__}: {said}") from e
 
 
 ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")

@@ -92,6 +92,8 @@ class Lower(torch.autograd.Function):
             torch.empty_strided(size, stride, dtype=dtype, device=device).zero_() if g is None else g
             for g, (size, stride, dtype, device) in zip(grads, ctx.like, strict=True)
         ]
+        if is_distributed(cls):  # the engine asks the whole whether it may keep the gradient as it is: its part is to say the same
+            whole = [g if g.stride() == like[1] else torch.empty_strided(*like[:2], dtype=like[2], device=like[3]).copy_(g) for g, like in zip(whole, ctx.like, strict=True)]
         return cls.__tensor_unflatten__({**ctx.parts, **dict(zip(ctx.names, whole, strict=True))}, rest, sizes, strides), None, None
 
 

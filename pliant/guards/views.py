@@ -52,9 +52,9 @@ def form_of_wrapper(t: Any) -> Any:
 
 @view
 def form_of_distributed(t: Any) -> Any:
-    """How a distributed tensor is placed on its mesh."""
+    """How a distributed tensor is placed on its mesh, whichever that is."""
     spec = t._spec
-    return spec.mesh, spec.placements, spec.shard_order, spec.use_strided_shard_as_shard_order
+    return f"{spec.placements} {spec.shard_order} {spec.use_strided_shard_as_shard_order}"
 
 
 @view

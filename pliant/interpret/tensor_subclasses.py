@@ -226,6 +226,7 @@ def distributed_wrapper(world: Any, v: Any, source: Source) -> Any:
     with python_dispatch._disable_current_modes():
         world.guard(source.apply("form_of_wrapper"), "EQ_MATCH", views.form_of_wrapper(v))
         world.guard(source.apply("form_of_distributed"), "EQ_MATCH", views.form_of_distributed(v))
+    world.identity(v._spec.mesh, source.attr("_spec").attr("mesh"))
     part = world.locate(v._local_tensor, source.attr("_local_tensor"))
     sizes, strides, _ = metadata_of(world, v, source, [part])
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pliant.graph import symnode
-from pliant.graph.distributed_tensors import LOCAL, is_distributed
+from pliant.graph.distributed_tensors import is_distributed
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, leaves
@@ -54,8 +54,6 @@ def heads_of(t: Any) -> list[Any]:
     w = wrapper_of(t)
     if not hasattr(type(w), "__tensor_flatten__"):
         return []
-    if is_distributed(type(w)):
-        return [x for x in lowered(w, [LOCAL]) if x.requires_grad]
     names, _ = parts_of(w)
     plain = all([type(w.__dict__.get(name)) is TracedTensor and ORIGINAL.is_floating_point(w.__dict__[name]) for name in names])
     return [x for x in lowered(w, names) if x.requires_grad] if plain else []
@@ -79,6 +77,8 @@ def rehearse(exit_: Any, effects: list[Any]) -> None:
     results = list(with_gradients(left(exit_, effects)))
     if not results:
         return
+    if any([is_distributed(t.pytype) for t in results]):
+        raise Reconsider("backward", "how the gradient of a distributed result will be placed, nobody knows yet", WRAPPED)
 
     def run() -> None:
         with torch.enable_grad():

@@ -47,6 +47,10 @@ def placement_classes() -> tuple[type, ...]:
     return t.Shard, t.Replicate, t.Partial, t._StridedShard
 
 
+def is_placement(cls: type) -> bool:
+    return api() is not None and cls in placement_classes()
+
+
 def fits(v: Any) -> bool:
     """Whether a tensor from outside is one around a plain part, placed in a way that nothing else has a say in."""
     spec, local = v._spec, v._local_tensor

@@ -1,7 +1,8 @@
 """Distributed tensors in the interpreter: their functions are run as they are, their meshes are known by identity.
 
-`graph/distributed_tensors.py` has what PyTorch's code is answered meanwhile. A mesh is never changed by anybody; what it says of the
-processes is asked again by the guards of each call: its groups by name, how many each has, and which of them this process is.
+`graph/distributed_tensors.py` has what PyTorch's code is answered meanwhile. Nobody changes a mesh; what it says of the processes is asked
+again by the guards of each call (how many a group has, and which of them this one is), and so is whether PyTorch's dispatcher of such tensors
+is as it comes: whatever else is switched on in it breaks the graph.
 """
 
 from __future__ import annotations
@@ -13,32 +14,58 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
+from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.graph import distributed_tensors
-from pliant.graph.traced import TracedTensor
-from pliant.interpret import policy
+from pliant.graph.traced import TracedTensor, Untraceable
+from pliant.guards import views
+from pliant.guards.source import Source
+from pliant.interpret import policy, process_state
+from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import LOOKASIDES
 from pliant.interpret.collectives import asked, group_rank, group_size, refused
 from pliant.interpret.gate import captured_call
-from pliant.interpret.state import Break, vm, whole_loops
-from pliant.interpret.tensor_subclasses import of_distributed, refuse_gradients
+from pliant.interpret.state import Break, Restart, vm, whole_loops
+from pliant.interpret.tensor_subclasses import metadata_of, refuse_gradients, stands_for, with_gradients
 from pliant.interpret.types.row import ROWS, read, row
 from pliant.interpret.world import World
-from pliant.interpret.wrappers import wrapper_of
+from pliant.interpret.wrappers import on_wrappers, wrapper_of
+from pliant.symbolic.scope import DataDependent
 
-STATIC = ("from_local",)
 PLAIN = (int, bool, float, str, type(None), torch.dtype, torch.Size, torch.SymInt)
+METHODS = ("from_local", "to_local", "redistribute", "full_tensor")
+PROPERTIES = ("placements", "device_mesh")
+
+
+# -- what it is given ------------------------------------------------------------------------------------------------------
+def dispatcher() -> tuple[int, int, int] | None:
+    """How many operators have rules for their shardings; None if something changes what the dispatcher does."""
+    d: Any = sys.modules[distributed_tensors.API].DTensor._op_dispatcher
+    utils: Any = sys.modules["torch.distributed.tensor._utils"]
+    own = all([h.__module__ in OWN_HANDLERS for h in d._custom_op_handlers.values()])
+    explicit = getattr(utils.ExplicitRedistributionContext._local, "_active", None)
+    if not own or explicit is not None or torch._C._get_dtensor_allow_implicit_replication() or torch.utils._debug_mode.get_active_debug_mode():
+        return None
+    p = d.sharding_propagator
+    return len(p.op_to_rules), len(p.op_strategy_funcs), len(p.op_single_dim_strategy_funcs)
+
+
+OWN_HANDLERS = tuple([f"torch.distributed.tensor.{name}" for name in ("_dispatch", "_tp_conv", "_nonlinear_redux")])
 
 
 def of_mesh(mesh: Any) -> Any:
-    """A mesh, as PyTorch's code is given it."""
+    """A mesh, as PyTorch's code is given it, and what it relies on of this process."""
     world = vm.world
     if id(mesh) not in world.sources:
         raise refused("a mesh that is made here")
+    if mesh.device_type != "cpu":
+        raise refused("a mesh of devices that are not the CPU")
     world.known_by_identity(mesh)
     for name in mesh._dim_group_names:
         asked(group_size, name)
         asked(group_rank, name)
+    if process_state.note("itself", dispatcher, (), {}, dispatcher()) is None:
+        raise refused("a distributed tensor, while something changes what its operators do")
     return mesh
 
 
@@ -54,52 +81,64 @@ def given(v: Any) -> Any:
     raise Break("PL0028", f"a function of distributed tensors is given a {t.__name__}", clean=True)
 
 
+# -- from outside ------------------------------------------------------------------------------------------------------
+def locate(world: World, v: Any, source: Source) -> Any:
+    """The proxy for a distributed tensor from outside."""
+    cls, spec = type(v), v._spec
+    world.guard(source, "TYPE_MATCH", cls)
+    with python_dispatch._disable_current_modes():
+        for view in (views.form_of_wrapper, views.form_of_distributed):
+            world.guard(source.apply(view.__name__), "EQ_MATCH", view(v))
+    of_mesh(world.locate(spec.mesh, source.attr("_spec").attr("mesh")))
+    for name in (*METHODS, *PROPERTIES):
+        lookup(cls, name)
+    part = world.locate(v._local_tensor, source.attr(distributed_tensors.LOCAL))
+    sizes, strides, _ = metadata_of(world, v, source, [part])
+    form = distributed_tensors.placed(spec)
+
+    def build() -> Any:
+        return distributed_tensors.build(cls, form, sizes, strides, v.dtype, part)
+
+    vm.trace.wrapping.add(cls)
+    placement = distributed_tensors.Placement()
+    w = with_gradients(source, [distributed_tensors.LOCAL], [part], build, placement) if v.requires_grad else build()
+    return stands_for(world, w, v, source)
+
+
+# -- calls -----------------------------------------------------------------------------------------------------------------
+def run(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """A function of distributed tensors. Whatever PyTorch's code raises, it may raise of what is traced alone: eager says what it says."""
+    try:
+        return on_wrappers(lambda a, k: captured_call(fn, a, k), args, kwargs)
+    except (Break, Restart):
+        raise
+    except Exception as e:
+        if vm.internal_error(e):
+            raise
+        behind: BaseException | None = e
+        while behind is not None and not isinstance(behind, (Break, Restart, Untraceable, DataDependent)):
+            behind = behind.__cause__ or behind.__context__  # PyTorch's code raises another one in its place
+        if behind is not None:
+            raise behind from None
+        said = str(e).strip().partition("\n")[0]
+        raise Break("PL0028", f"{getattr(fn, '__name__', fn)} of distributed tensors: {type(e).__name__}: {said}") from e
+
+
 def call(fn: Any, args: tuple, kw: dict) -> Any:
-    """A function of PyTorch about distributed tensors, which is run as it is."""
+    """A function of PyTorch about distributed tensors."""
     if not whole_loops():
         raise Break("PL0028", "a distributed tensor, for a backend that is not pliant's own", clean=True)
-    cls: Any = sys.modules[distributed_tensors.API].DTensor
-    vm.trace.wrapping.add(cls)
+    args, kw = tuple(map(given, args)), {k: given(v) for k, v in kw.items()}
+    vm.trace.wrapping.add(sys.modules[distributed_tensors.API].DTensor)
     vm.world.has_subclasses = True
     refuse_gradients(fn, args, kw)
-    return of_distributed(fn, tuple(map(given, args)), {k: given(v) for k, v in kw.items()})
+    return run(fn, args, kw)
 
 
-
-
-def asked_of_itself(o: Any, name: str, args: tuple, kw: dict) -> Any:
-    """`placement.is_shard(dim)` and its like."""
-    if name not in ASKED:
-        raise Break("PL0028", f"{type(o).__name__}.{name}", clean=True)
-    return getattr(o, name)(*args, **kw)
-
-
-ASKED = ("is_shard", "is_replicate", "is_partial", "__repr__", "__str__")
-
-
-def compared(fn: Any, a: Any, b: Any) -> Any:
-    return fn(a, b) if type(a) in ROWS and type(b) in ROWS else NotImplemented
-
-
-@functools.cache
-def enter(cls: type) -> None:
-    """The functions of the class, once it is there."""
-    for name in ("from_local", "to_local", "redistribute", "full_tensor"):
-        raw: Any = cls.__dict__[name]
-        fn = raw if type(raw) is types.FunctionType else raw.__func__
-        LOOKASIDES[fn] = functools.partial(call, fn)
-    for module in (sys.modules[distributed_tensors.API], sys.modules[distributed_tensors.REDISTRIBUTION]):
-        for function in vars(module).values():
-            if isinstance(function, type) and issubclass(function, torch.autograd.Function) and function.__module__ == module.__name__:
-                LOOKASIDES[function.backward] = functools.partial(backward, function.backward)
-    for name in ("placements", "device_mesh"):
-        prop: Any = cls.__dict__[name]
-        LOOKASIDES[prop.fget] = functools.partial(of_spec, prop.fget)
-    for code in vars(sys.modules[distributed_tensors.API])["distribute_module"].__code__.co_consts:
-        if type(code) is types.CodeType:  # the hooks that it registers: they call what they were given
-            policy.set_kind(code, "inline")
-    kinds = distributed_tensors.placement_classes()
-    row(name="placement", located=kinds, stands=kinds, plain=True, locate=World.constant, getattr=read, method=asked_of_itself, compare=compared)
+def of_spec(fget: Any, args: tuple, kw: dict) -> Any:
+    """What a distributed tensor's spec says."""
+    (t,) = args
+    return fget(wrapper_of(t))
 
 
 def backward(fn: Any, args: tuple, kw: dict) -> Any:
@@ -107,12 +146,56 @@ def backward(fn: Any, args: tuple, kw: dict) -> Any:
     return captured_call(fn, args, kw)
 
 
-def of_spec(fget: Any, args: tuple, kw: dict) -> Any:
-    (t,) = args
-    return fget(wrapper_of(t))
+# -- placements --------------------------------------------------------------------------------------------------------------
+def question(name: str) -> Any:
+    """`placement.is_shard(dim)` and its like: C functions that say what the placement is."""
+
+    def ask(placement: Any, *args: Any) -> Any:
+        return getattr(placement, name)(*args)
+
+    LOOKASIDES[ask] = lambda args, kw: ask(*args, *kw.values())
+    return ask
+
+
+QUESTIONS = {name: question(name) for name in ("is_shard", "is_replicate", "is_partial")}
+
+
+def attribute(o: Any, name: str) -> Any:
+    return types.MethodType(QUESTIONS[name], o) if name in QUESTIONS else read(o, name)
+
+
+def compared(fn: Any, a: Any, b: Any) -> Any:
+    return fn(a, b) if type(a) in ROWS and type(b) in ROWS else NotImplemented
+
+
+# -- once PyTorch's modules are there --------------------------------------------------------------------------------------
+@functools.cache
+def enter(cls: type) -> None:
+    """Functions and types about distributed tensors. `cls`: their class."""
+    api: Any = sys.modules[distributed_tensors.API]
+    for name in METHODS:
+        raw: Any = cls.__dict__[name]
+        fn = raw if type(raw) is types.FunctionType else raw.__func__
+        LOOKASIDES[fn] = functools.partial(call, fn)
+    for name in PROPERTIES:
+        fget: Any = cls.__dict__[name].fget
+        LOOKASIDES[fget] = functools.partial(of_spec, fget)
+    for module in (api, sys.modules[distributed_tensors.REDISTRIBUTION]):
+        for function in vars(module).values():
+            if isinstance(function, type) and issubclass(function, torch.autograd.Function) and function.__module__ == module.__name__:
+                LOOKASIDES[function.backward] = functools.partial(backward, function.backward)
+    for code in api.distribute_module.__code__.co_consts:
+        if type(code) is types.CodeType:  # the hooks that it registers: they call what they were given
+            policy.set_kind(code, "inline")
+    kinds = distributed_tensors.placement_classes()
+    row(name="placement", located=kinds, stands=kinds, plain=True, locate=World.constant, getattr=attribute, compare=compared)
 
 
 def known() -> None:
-    module = sys.modules.get(distributed_tensors.API)
+    """Before a capture: PyTorch's modules for distributed tensors may have been imported since the last one."""
+    module = distributed_tensors.api()
     if module is not None:
         enter(module.DTensor)
+
+
+vm.locate_distributed, vm.call_distributed = locate, run

@@ -187,6 +187,8 @@ class Interpreter(Session):
     specialize: Callable  # a symbolic number, pinned
     type_of: Callable
     new_tensor_of_class: Callable  # (class, args, kwargs) -> tensor
+    locate_distributed: Callable  # (world, tensor, source) -> its proxy
+    call_distributed: Callable  # (function, args, kwargs) -> value
     subclass_method: Callable  # (tensor, function, name, args, kwargs) -> value, or UNSET
     isinstance: Callable
     locals: Callable  # (Frame) -> the dict that `locals()` shows

@@ -22,6 +22,7 @@ from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.errors import Tripwire
 from pliant.graph import distributed_tensors
+from pliant.graph.distributed_tensors import is_distributed
 from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, tensors_of
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
@@ -34,7 +35,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, to_graph
 from pliant.interpret.plain_wrappers import plain_wrapper
 from pliant.interpret.slots import BINARY_METHODS
-from pliant.interpret.state import Break, Restart, vm, whole_loops
+from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.tensor_inputs import StrideIs, is_leaf
 from pliant.interpret.told_of_methods import refuse_replaced
 from pliant.interpret.types.row import row
@@ -77,7 +78,7 @@ def unwrapped(raw: Any) -> Any:
 
 def runs_as_it_is(cls: Any) -> bool:
     """Whether the class is one of PyTorch's, whose code CPython runs on what is traced."""
-    return jagged.is_jagged(cls) or distributed_tensors.is_distributed(cls)
+    return jagged.is_jagged(cls) or is_distributed(cls)
 
 
 def overrides(cls: Any) -> bool:
@@ -110,8 +111,8 @@ def locate(world: Any, v: Any, source: Source, as_tensor: Callable[[Any, Any, So
             return as_tensor(world, v, source)
         if jagged.is_jagged(cls) and jagged_wrapper_fits(v):
             return jagged_wrapper(world, v, source)
-        if distributed_tensors.is_distributed(cls) and distributed_tensors.fits(v):
-            return distributed_wrapper(world, v, source)
+        if is_distributed(cls) and distributed_tensors.fits(v):
+            return vm.locate_distributed(world, v, source)
         if not plain_wrapper(v) or (v.requires_grad and not differentiable(v)):
             world.guard(source, "TYPE_MATCH", cls)
             return world.adopt(v, source)
@@ -216,25 +217,6 @@ def jagged_wrapper(world: Any, v: Any, source: Source) -> Any:
         w = with_gradients(source, ["_values"], [parts["_values"]], build)
     else:
         w = build()
-    return stands_for(world, w, v, source)
-
-
-def distributed_wrapper(world: Any, v: Any, source: Source) -> Any:
-    """The proxy for a distributed tensor from outside."""
-    cls, form = type(v), distributed_tensors.placed(v._spec)
-    world.guard(source, "TYPE_MATCH", cls)
-    with python_dispatch._disable_current_modes():
-        world.guard(source.apply("form_of_wrapper"), "EQ_MATCH", views.form_of_wrapper(v))
-        world.guard(source.apply("form_of_distributed"), "EQ_MATCH", views.form_of_distributed(v))
-    world.identity(v._spec.mesh, source.attr("_spec").attr("mesh"))
-    part = world.locate(v._local_tensor, source.attr("_local_tensor"))
-    sizes, strides, _ = metadata_of(world, v, source, [part])
-
-    def build() -> Any:
-        return distributed_tensors.build(cls, form, sizes, strides, v.dtype, part)
-
-    vm.trace.wrapping.add(cls)
-    w = with_gradients(source, ["_local_tensor"], [part], build, distributed_tensors.Placement()) if v.requires_grad else build()
     return stands_for(world, w, v, source)
 
 
@@ -403,8 +385,10 @@ def iterated(t: Any) -> Any:
 def of_wrapper(t: Any, name: str) -> Any:
     """What a wrapper holds under this name."""
     w = wrapper_of(t)
-    if distributed_tensors.is_distributed(t.pytype) and name in ("_local_tensor", "_spec"):
-        return distributed_part(t, w, name)
+    if is_distributed(t.pytype):
+        if name == "_spec":
+            raise Break("PL0012", "the spec of a distributed tensor", clean=True)
+        return shown(w._local_tensor) if name == distributed_tensors.LOCAL else UNSET
     d = w.__dict__
     if name == "__dict__":
         raise Break("PL0007", "the __dict__ of a tensor")
@@ -414,12 +398,6 @@ def of_wrapper(t: Any, name: str) -> Any:
     if written is not None:
         return written[1]
     return shown(d[name])
-
-
-def distributed_part(t: Any, w: Any, name: str) -> Any:
-    if name == "_local_tensor":
-        return shown(w._local_tensor)
-    raise Break("PL0012", "the spec of a distributed tensor", clean=True)
 
 
 def set_own(t: Any, name: str, value: Any) -> bool:
@@ -603,22 +581,9 @@ def native_code(fn: Any, args: tuple, kwargs: dict) -> Any:
         given = attention(args, kwargs)
         if given is not None:
             return inline(in_torch.jagged_attention, given, {})
-    if any([type(t) is TracedTensor and distributed_tensors.is_distributed(t.pytype) for t in among([args, kwargs], [])]):
-        return of_distributed(fn, args, kwargs)
+    if any([type(t) is TracedTensor and is_distributed(t.pytype) for t in among([args, kwargs], [])]):
+        return vm.call_distributed(fn, args, kwargs)
     return taken_apart(fn, args, kwargs)
-
-
-def of_distributed(fn: Any, args: tuple, kwargs: dict) -> Any:
-    """A function of distributed tensors. Whatever PyTorch's code raises, it may raise of what is traced alone: eager says what it says."""
-    try:
-        return on_wrappers(lambda a, k: captured_call(fn, a, k), args, kwargs)
-    except (Break, Restart):
-        raise
-    except Exception as e:
-        if vm.internal_error(e):
-            raise
-        said = str(e).strip().partition("\n")[0]
-        raise Break("PL0028", f"{getattr(fn, '__name__', fn)} of distributed tensors: {type(e).__name__}: {said}") from e
 
 
 ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")

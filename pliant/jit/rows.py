@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from pliant.graph.distributed_tensors import is_placement
 from pliant.graph.originals import hook_set
 from pliant.graph.seeding import generator_in
 from pliant.graph.traced import HOOKS, RETAINED, Reconsider, TracedTensor
@@ -581,7 +582,7 @@ def row_of(b: Builder, value: Any) -> Row:
         return choose(b, value)
     if issubclass(t, type):
         return OWN_CLASS if id(value) in b.world.own_functions else CONSTANT
-    if issubclass(t, types.ModuleType):
+    if issubclass(t, types.ModuleType) or is_placement(t):
         return CONSTANT
     if issubclass(t, Enum):
         return OWN_MEMBER if id(t) in b.world.own_functions else CONSTANT

@@ -133,7 +133,7 @@ TORCH: dict[str, Policy] = {
     **of(SERIAL, "torch._weights_only_unpickler torch.serialization torch.package torch._deploy"),
     **of(skip("PL0039", "storages are not captured"), "torch.storage"),
     **of(skip("PL0028", "a collective"), "torch.distributed"),
-    **of(INLINE, "torch.distributed._functional_collectives torch.distributed.tensor.parallel"),
+    **of(INLINE, "torch.distributed._functional_collectives torch.distributed.tensor.parallel.style"),
     **of(skip("PL0024", "it reads or sets the state of torch's generators"), "torch.random"),
     **of(skip("PL0029", "it acts on a device's streams or memory"), "torch.accelerator"),
     **of(skip("PL0029", "it acts on the GPU's streams, memory or settings"), "torch.cuda"),

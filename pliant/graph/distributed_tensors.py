@@ -1,11 +1,9 @@
 """`DTensor`: PyTorch's own class of wrappers around the part of a tensor that this process holds.
 
-PyTorch's code for it is run as it is, on real objects (`tensor_subclasses.py`): its C++ code asks the propagation of shardings how an operator
-is done in parts, redistributes what has to be, and calls the operator on the parts, which are traced tensors. Sizes of the whole are symbols of
-their own. What is answered here: the sizes and strides of results of the whole, if any are symbols (PyTorch would ask its fake tensors),
-and that collectives are waited for in the graph.
-
-A mesh is known by identity, and never changes; groups and this process's place in them are asked again by the guards of each call.
+PyTorch's code for it is run as it is, on real objects (`interpret/meshes.py`): its C++ code asks the propagation of shardings how an
+operator is done in parts, redistributes what has to be, and calls the operator on the parts, which are traced tensors. Sizes of the whole
+are symbols of their own. What is answered here: sizes and strides of results of the whole (PyTorch would ask its fake tensors), what is
+known of sizes, and that collectives are waited for in the graph.
 """
 
 from __future__ import annotations
@@ -44,7 +42,8 @@ def is_distributed(cls: Any) -> bool:
 def placement_classes() -> tuple[type, ...]:
     """Those without state: they are equal if what they say is."""
     t: Any = sys.modules["torch.distributed.tensor.placement_types"]
-    return t.Shard, t.Replicate, t.Partial, t._StridedShard
+    of_norms: Any = sys.modules["torch.distributed.tensor._ops._math_ops"]
+    return t.Shard, t.Replicate, t.Partial, t._StridedShard, of_norms._NormPartial
 
 
 def is_placement(cls: type) -> bool:
@@ -99,7 +98,7 @@ class Placement:
 
 
 def of_gradient(w: Any, placement: Placement | None = None) -> tuple:
-    """What `__tensor_unflatten__` makes the gradient of `w` of beside its part; that of what is yet to be summed is whole in every process."""
+    """What `__tensor_unflatten__` makes the gradient of `w` of beside its part. That of what is yet to be summed is whole everywhere."""
     form, meta = placed(w._spec), w._spec.tensor_meta
     if placement is not None and placement.form is not None:
         form = placement.form
@@ -167,7 +166,7 @@ ANSWERS: tuple[tuple[str, str, Any], ...] = (
     (SHAPES, "has_free_unbacked_symbols", only_the_run_knows),
     (SHAPES, "free_unbacked_symbols", free_unbacked_symbols),
     ("torch.distributed.tensor._ops._tensor_ops", "statically_known_true", statically_known_true),
-    (COLLECTIVES, "is_torchdynamo_compiling", lambda: True),  # then they are waited for at once
+    (COLLECTIVES, "get_proxy_mode", lambda: True),  # somebody traces: they are waited for at once
 )
 """Functions of PyTorch's by module and name, and what stands for each."""
 

@@ -52,7 +52,7 @@ def gradients_of_parts(g: Any, cls: type, names: list[str]) -> list[Any]:
 
 
 class Lift(torch.autograd.Function):
-    """In a capture: the wrapper of an input, made of the leaves of its parts. `placement`: how a distributed tensor's gradient is placed."""
+    """In a capture: the wrapper of an input, made of the leaves of its parts. `placement`: of a distributed tensor's gradient."""
 
     @staticmethod
     def forward(ctx: Any, build: Callable[[], Any], names: list[str], placement: Any, *leaves: Any) -> Any:
@@ -66,6 +66,10 @@ class Lift(torch.autograd.Function):
         if ctx.placement is not None and g is not None and not ctx.placement.agrees(g):
             raise Reconsider(ctx.cls.__name__, "its gradient is placed otherwise than before", WRAPPED)
         return (None, None, None, *parts)
+
+
+def laid_out(g: Any, size: Any, stride: Any, dtype: Any, device: Any) -> Any:
+    return g if g.stride() == stride else torch.empty_strided(size, stride, dtype=dtype, device=device).copy_(g)
 
 
 class Lower(torch.autograd.Function):
@@ -93,7 +97,7 @@ class Lower(torch.autograd.Function):
             for g, (size, stride, dtype, device) in zip(grads, ctx.like, strict=True)
         ]
         if is_distributed(cls):  # the engine asks the whole whether it may keep the gradient as it is: its part is to say the same
-            whole = [g if g.stride() == like[1] else torch.empty_strided(*like[:2], dtype=like[2], device=like[3]).copy_(g) for g, like in zip(whole, ctx.like, strict=True)]
+            whole = [laid_out(g, *like) for g, like in zip(whole, ctx.like, strict=True)]
         return cls.__tensor_unflatten__({**ctx.parts, **dict(zip(ctx.names, whole, strict=True))}, rest, sizes, strides), None, None
 
 

@@ -58,6 +58,12 @@ def form_of_distributed(t: Any) -> Any:
 
 
 @view
+def text_of_placement(p: Any) -> Any:
+    """How one of a distributed tensor's placements says it: those that are equal say the same."""
+    return repr(p)
+
+
+@view
 def sizes_of_wrapper(t: Any) -> Any:
     """Sizes, strides and offset of a tensor that wraps others."""
     with torch._C.DisableTorchFunction():

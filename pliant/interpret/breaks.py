@@ -255,6 +255,7 @@ BREAKS: dict[str, BreakInfo] = {
         (
             "Call it between compiled regions.",
             "Functional collectives (`torch.distributed._functional_collectives`) are ordinary operators.",
+            "Distributed tensors (`DTensor`) are in the graph; what of them breaks it is in docs/distributed.md.",
         ),
     ),
     "PL0029": BreakInfo(

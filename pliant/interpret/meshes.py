@@ -1,8 +1,8 @@
 """Distributed tensors in the interpreter: their functions are run as they are, their meshes are known by identity.
 
-`graph/distributed_tensors.py` has what PyTorch's code is answered meanwhile. Nobody changes a mesh; what it says of the processes is asked
-again by the guards of each call (how many a group has, and which of them this one is), and so is whether PyTorch's dispatcher of such tensors
-is as it comes: whatever else is switched on in it breaks the graph.
+`graph/distributed_tensors.py` has what PyTorch's code is answered meanwhile. Nobody changes a mesh; what it says of the processes is
+asked again by the guards of each call (how many a group has, and which of them this one is), and so is whether PyTorch's dispatcher of
+such tensors is as it comes: whatever else is switched on in it breaks the graph.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils import _python_dispatch as python_dispatch
+from torch.utils._debug_mode import get_active_debug_mode
 
 from pliant.graph import distributed_tensors
 from pliant.graph.traced import TracedTensor, Untraceable
@@ -35,6 +36,8 @@ from pliant.symbolic.scope import DataDependent
 PLAIN = (int, bool, float, str, type(None), torch.dtype, torch.Size, torch.SymInt)
 METHODS = ("from_local", "to_local", "redistribute", "full_tensor")
 PROPERTIES = ("placements", "device_mesh")
+OF_MESHES = ("size", "get_local_rank", "get_coordinate", "get_rank")
+PROPERTIES_OF_MESHES = ("ndim", "shape", "mesh_dim_names", "device_type")
 
 
 # -- what it is given ------------------------------------------------------------------------------------------------------
@@ -44,7 +47,7 @@ def dispatcher() -> tuple[int, int, int] | None:
     utils: Any = sys.modules["torch.distributed.tensor._utils"]
     own = all([h.__module__ in OWN_HANDLERS for h in d._custom_op_handlers.values()])
     explicit = getattr(utils.ExplicitRedistributionContext._local, "_active", None)
-    if not own or explicit is not None or torch._C._get_dtensor_allow_implicit_replication() or torch.utils._debug_mode.get_active_debug_mode():
+    if not own or explicit is not None or torch._C._get_dtensor_allow_implicit_replication() or get_active_debug_mode() is not None:
         return None
     p = d.sharding_propagator
     return len(p.op_to_rules), len(p.op_strategy_funcs), len(p.op_single_dim_strategy_funcs)
@@ -146,6 +149,17 @@ def backward(fn: Any, args: tuple, kw: dict) -> Any:
     return captured_call(fn, args, kw)
 
 
+def mesh_says(fn: Any, args: tuple, kw: dict) -> Any:
+    """What a mesh says of itself, and of this process in it: numbers and names."""
+    mesh, *rest = args
+    for v in (*rest, *kw.values()):
+        if type(v) not in (int, str, type(None)):
+            raise Break("PL0028", f"{fn.__name__} of a mesh, of a {type(v).__name__}", clean=True)
+    if type(mesh) is not DeviceMesh:
+        raise Break("PL0028", "a mesh of a class of its own", clean=True)
+    return fn(of_mesh(mesh), *rest, **kw)
+
+
 # -- placements --------------------------------------------------------------------------------------------------------------
 def question(name: str) -> Any:
     """`placement.is_shard(dim)` and its like: C functions that say what the placement is."""
@@ -164,6 +178,12 @@ def attribute(o: Any, name: str) -> Any:
     return types.MethodType(QUESTIONS[name], o) if name in QUESTIONS else read(o, name)
 
 
+def locate_placement(world: World, v: Any, source: Source) -> Any:
+    world.guard(source, "TYPE_MATCH", type(v))
+    world.guard(source.apply("text_of_placement"), "EQ_MATCH", views.text_of_placement(v))
+    return v
+
+
 def compared(fn: Any, a: Any, b: Any) -> Any:
     return fn(a, b) if type(a) in ROWS and type(b) in ROWS else NotImplemented
 
@@ -180,6 +200,12 @@ def enter(cls: type) -> None:
     for name in PROPERTIES:
         fget: Any = cls.__dict__[name].fget
         LOOKASIDES[fget] = functools.partial(of_spec, fget)
+    for name in OF_MESHES:
+        fn = vars(DeviceMesh)[name]
+        LOOKASIDES[fn] = functools.partial(mesh_says, fn)
+    for name in PROPERTIES_OF_MESHES:
+        fget = vars(DeviceMesh)[name].fget
+        LOOKASIDES[fget] = functools.partial(mesh_says, fget)
     for module in (api, sys.modules[distributed_tensors.REDISTRIBUTION]):
         for function in vars(module).values():
             if isinstance(function, type) and issubclass(function, torch.autograd.Function) and function.__module__ == module.__name__:
@@ -188,7 +214,7 @@ def enter(cls: type) -> None:
         if type(code) is types.CodeType:  # the hooks that it registers: they call what they were given
             policy.set_kind(code, "inline")
     kinds = distributed_tensors.placement_classes()
-    row(name="placement", located=kinds, stands=kinds, plain=True, locate=World.constant, getattr=attribute, compare=compared)
+    row(name="placement", located=kinds, stands=kinds, plain=True, locate=locate_placement, getattr=attribute, compare=compared)
 
 
 def known() -> None:

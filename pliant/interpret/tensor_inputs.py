@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pliant import native
+from pliant.graph.distributed_tensors import LOCAL
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.operands import op_inputs, views_without
-from pliant.graph.distributed_tensors import LOCAL
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of, to_sym
@@ -143,7 +143,7 @@ def is_leaf(t: Any) -> bool:
 
 def is_module_state(source: Source) -> bool:
     """Parameters and buffers keep static sizes: `…__dict__['_parameters' | '_buffers'][name]`, and so do the tensors that they wrap."""
-    if source.op == "attr" and source.arg == LOCAL:
+    if source.op == "attr" and source.arg == LOCAL and source.base is not None:
         source = source.base
     b = source.base
     while source.op == "key" and b is not None and b.op == "dict" and b.base is not None:  # an attribute

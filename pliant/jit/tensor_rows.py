@@ -141,7 +141,8 @@ def distributed_tensor(b: Builder, w: Any) -> str:
     form, meta = distributed_tensors.placed(w._spec), w._spec.tensor_meta
     if not all([type(p) in distributed_tensors.placement_classes() for p in form[1]]):
         raise CannotReconstruct(f"a distributed tensor that is placed as {form[1]}")
-    own = f"{b.constant(type(w))}, {b.constant(form, 'placed')}, {b.ref(tuple(meta.shape))}, {b.ref(tuple(meta.stride))}, {b.ref(meta.dtype)}"
+    sizes, strides = b.ref(tuple(meta.shape)), b.ref(tuple(meta.stride))
+    own = f"{b.constant(type(w))}, {b.constant(form, 'placed')}, {sizes}, {strides}, {b.ref(meta.dtype)}"
     if w.is_leaf:
         return f"{b.constant(distributed_tensors.build, 'distributed')}({own}, {b.ref(w._local_tensor)}, {w.requires_grad})"
     with b.world.trace.recording(), layout.framework():

@@ -1,0 +1,41 @@
+"""Distributed tensors (`DTensor`) in two processes: functions by placement, tensor-parallel modules in training, what is guarded."""
+
+import pytest
+import torch
+
+pytest.importorskip("torch.distributed", reason="PyTorch was built without it")
+if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
+    pytest.skip("PyTorch was built without gloo", allow_module_level=True)
+
+from tests.distributed import tensor_cases as cases  # noqa: E402
+from tests.distributed.processes import together  # noqa: E402
+from tests.distributed.test_two_processes import of  # noqa: E402
+
+BROKEN = ("mixed with plain", "asked for data")
+"""Functions that have to break the graph, or raise."""
+
+
+@pytest.fixture(scope="module")
+def found():
+    return together("tests.distributed.tensor_cases", list(cases.CASES))
+
+
+@pytest.mark.parametrize("name", [n for n in cases.CASES if n.removesuffix(", gradients") in cases.FUNCTIONS])
+def test_functions(found, name):
+    broken = name in BROKEN or name.endswith("gradients")
+    for said in of(found, name):
+        assert not said["stats"]["fallbacks"]
+        assert broken or said["raised"] or not said["stats"]["graph_breaks"]
+
+
+@pytest.mark.parametrize("name", list(cases.MODULES))
+def test_tensor_parallel_training(found, name):
+    """One graph with gradients and one without, for all lengths."""
+    for said in of(found, f"training, {name}"):
+        assert said["stats"]["captures"] == 2
+        assert not said["stats"]["graph_breaks"] and not said["stats"]["fallbacks"]
+
+
+@pytest.mark.parametrize("name", ["other_placement", "other_mesh", "dispatcher_told"])
+def test_what_is_guarded(found, name):
+    of(found, name)

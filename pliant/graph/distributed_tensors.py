@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
-from pliant.graph.originals import ORIGINAL, gradients
+from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor, Untraceable, leaves, make
 from pliant.symbolic.expr import Expr
 
+PACKAGE = "torch.distributed.tensor"
 API = "torch.distributed.tensor._api"
 SPECS = "torch.distributed.tensor._dtensor_spec"
 PROPAGATION = "torch.distributed.tensor._sharding_prop"
@@ -28,10 +27,17 @@ REDISTRIBUTION = "torch.distributed.tensor._redistribute"
 COLLECTIVES = "torch.distributed._functional_collectives"
 SHAPES = "torch.fx.experimental.symbolic_shapes"
 LOCAL = "_local_tensor"
+FOUND: list[Any] = []
 
 
 def api() -> Any:
-    return sys.modules.get(API)
+    """The module of the class; None before the program has imported it, and where PyTorch's dispatch of such tensors is not C++ yet."""
+    if not FOUND:
+        package = sys.modules.get(PACKAGE)
+        if package is None or getattr(package.__spec__, "_initializing", False) or not hasattr(torch.Tensor, "_dtensor__new__"):
+            return None
+        FOUND.append(sys.modules[API])
+    return FOUND[0]
 
 
 def is_distributed(cls: Any) -> bool:

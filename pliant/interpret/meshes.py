@@ -12,12 +12,11 @@ import sys
 import types
 from typing import Any
 
-import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils import _python_dispatch as python_dispatch
-from torch.utils._debug_mode import get_active_debug_mode
 
 from pliant.graph import distributed_tensors
+from pliant.graph.originals import torch
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.guards import views
 from pliant.guards.source import Source
@@ -47,7 +46,8 @@ def dispatcher() -> tuple[int, int, int] | None:
     utils: Any = sys.modules["torch.distributed.tensor._utils"]
     own = all([h.__module__ in OWN_HANDLERS for h in d._custom_op_handlers.values()])
     explicit = getattr(utils.ExplicitRedistributionContext._local, "_active", None)
-    if not own or explicit is not None or torch._C._get_dtensor_allow_implicit_replication() or get_active_debug_mode() is not None:
+    debugs = sys.modules["torch.utils._debug_mode"].get_active_debug_mode() is not None
+    if not own or debugs or explicit is not None or d._allow_implicit_replication:
         return None
     p = d.sharding_propagator
     return len(p.op_to_rules), len(p.op_strategy_funcs), len(p.op_single_dim_strategy_funcs)
@@ -178,6 +178,14 @@ def attribute(o: Any, name: str) -> Any:
     return types.MethodType(QUESTIONS[name], o) if name in QUESTIONS else read(o, name)
 
 
+def placement(cls: Any, args: tuple, kw: dict) -> Any:
+    """`Shard(0)`: what never changes."""
+    for v in (*args, *kw.values()):
+        if type(v) not in (int, str):
+            raise Break("PL0028", f"{cls.__name__} of a {type(v).__name__}", clean=True)
+    return cls(*args, **kw)
+
+
 def locate_placement(world: World, v: Any, source: Source) -> Any:
     world.guard(source, "TYPE_MATCH", type(v))
     world.guard(source.apply("text_of_placement"), "EQ_MATCH", views.text_of_placement(v))
@@ -214,6 +222,8 @@ def enter(cls: type) -> None:
         if type(code) is types.CodeType:  # the hooks that it registers: they call what they were given
             policy.set_kind(code, "inline")
     kinds = distributed_tensors.placement_classes()
+    for kind in kinds[:3]:
+        LOOKASIDES[kind] = functools.partial(placement, kind)
     row(name="placement", located=kinds, stands=kinds, plain=True, locate=locate_placement, getattr=attribute, compare=compared)
 
 

@@ -293,11 +293,10 @@ class Emitter:
     def taken_apart(self, tensors: list[Any]) -> tuple[list[str], dict[int, str]]:
         """Lines that take wrappers with gradients apart, if gradients flow out of the graph, and what each part is called then."""
         b, parts = self.builder, self.capture.world.parts
-        lines: list[str] = []
-        texts: dict[int, str] = {}
+        lines, texts = list[str](), dict[int, str]()
         if not parts or not any([type(v) is TracedTensor and v.requires_grad for v, _ in b.outputs.values()]):
             return lines, texts
-        by_wrapper: dict[Any, tuple[list[str], dict[str, str], Any]] = {}
+        by_wrapper: dict[Any, tuple] = {}
         for t in tensors:
             if t.vid in parts:
                 source, names, name, placement = parts[t.vid]
@@ -306,8 +305,8 @@ class Emitter:
         for source, (names, own, placement) in by_wrapper.items():
             whole = b.outside(source)
             self.whole.add(whole)
-            given = f"{whole}, {names!r}, {None if placement is None else b.constant(placement, 'placement')}"
-            lines.append(f"{', '.join(own.values())}, = {b.constant(wrapped.lowered, 'lowered')}({given})")
+            placed = None if placement is None else b.constant(placement, "placement")
+            lines.append(f"{', '.join(own.values())}, = {b.constant(wrapped.lowered, 'lowered')}({whole}, {names!r}, {placed})")
         return lines, texts
 
     def needed(self, outputs: list[Any]) -> tuple[list[Any], list[Any]]:

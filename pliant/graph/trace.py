@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,6 +18,9 @@ from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.schema import written
 from pliant.graph.traced import Printing, TracedTensor, Untraceable, make
 from pliant.symbolic.scope import Scope
+
+
+NOTHING = nullcontext()
 
 
 class Recorder(TorchDispatchMode):
@@ -209,7 +212,7 @@ class Trace:
         self.depth += 1
         Printing.recording += 1
         try:
-            with self.mode, distributed_tensors.answers(self):
+            with self.mode, distributed_tensors.answers(self) if self.depth == 1 else NOTHING:
                 yield self
         finally:
             Printing.recording -= 1

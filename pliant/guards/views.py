@@ -54,7 +54,7 @@ def form_of_wrapper(t: Any) -> Any:
 def form_of_distributed(t: Any) -> Any:
     """How a distributed tensor is placed on its mesh, whichever that is."""
     spec = t._spec
-    return f"{spec.placements} {spec.shard_order} {spec.use_strided_shard_as_shard_order}"
+    return f"{spec.placements} {spec.shard_order} {spec.use_strided_shard_as_shard_order} {getattr(t, '_is_param', False)}"
 
 
 @view

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.graph import distributed_tensors
-from pliant.graph.originals import torch
+from pliant.graph.originals import operator, torch
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.guards import views
 from pliant.guards.source import Source
@@ -26,7 +26,7 @@ from pliant.interpret.calls import LOOKASIDES
 from pliant.interpret.collectives import asked, group_rank, group_size, refused
 from pliant.interpret.gate import captured_call
 from pliant.interpret.state import Break, Restart, vm, whole_loops
-from pliant.interpret.tensor_subclasses import metadata_of, refuse_gradients, stands_for, with_gradients
+from pliant.interpret.tensor_subclasses import among, class_of, metadata_of, refuse_gradients, stands_for, with_gradients
 from pliant.interpret.types.row import ROWS, read, row
 from pliant.interpret.world import World
 from pliant.interpret.wrappers import on_wrappers, wrapper_of
@@ -109,10 +109,23 @@ def locate(world: World, v: Any, source: Source) -> Any:
 
 
 # -- calls -----------------------------------------------------------------------------------------------------------------
+def state(w: Any) -> tuple:
+    return w.grad_fn, distributed_tensors.placed(w._spec), tuple(w._spec.tensor_meta.shape)
+
+
 def run(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A function of distributed tensors. Whatever PyTorch's code raises, it may raise of what is traced alone: eager says what it says."""
+    outside = [t for t in among([args, kwargs], []) if distributed_tensors.is_distributed(class_of(t)) and id(t) in vm.world.real]
+    before = [(t, wrapper_of(t)._version, state(wrapper_of(t))) for t in outside]
     try:
-        return on_wrappers(lambda a, k: captured_call(fn, a, k), args, kwargs)
+        out = on_wrappers(lambda a, k: captured_call(fn, a, k), args, kwargs)
+        for t, version, was in before:
+            w = wrapper_of(t)
+            if not all(map(operator.eq, state(w), was)):
+                raise Break("PL0028", f"{getattr(fn, '__name__', fn)} of a distributed tensor from outside, which is another one after it")
+            if w._version != version:
+                vm.world.calls.append((torch.autograd.graph.increment_version, (t,), {}))
+        return out
     except (Break, Restart):
         raise
     except Exception as e:
@@ -135,6 +148,8 @@ def call(fn: Any, args: tuple, kw: dict) -> Any:
     vm.trace.wrapping.add(sys.modules[distributed_tensors.API].DTensor)
     vm.world.has_subclasses = True
     refuse_gradients(fn, args, kw)
+    if fn.__name__ == "to_local" and isinstance(vm.world.real.get(id(args[0])), torch.nn.Parameter):
+        raise Break("PL0028", "the part of a distributed parameter, which is marked as one", clean=True)
     return run(fn, args, kw)
 
 

@@ -19,7 +19,6 @@ from pliant.graph.schema import written
 from pliant.graph.traced import Printing, TracedTensor, Untraceable, make
 from pliant.symbolic.scope import Scope
 
-
 NOTHING = nullcontext()
 
 

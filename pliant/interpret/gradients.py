@@ -330,6 +330,8 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
         told.out = t
     if on:
         vm.trace.own_leaves.add(t.vid)
+        if id(t) in vm.world.data_views:
+            vm.trace.rebound_leaves.add(t.vid)
     return t
 
 

@@ -449,3 +449,16 @@ def test_as_many_strides_as_sizes():
         return x
 
     check(program, *[(torch.ones(n, 2), n) for n in (3, 2, 4)])
+
+
+@pytest.mark.parametrize("write", ["t_()", "transpose_(0, 1)", "swapaxes_(0, -1)", "unsqueeze_(0)", "squeeze_(0)"])
+@pytest.mark.parametrize("of", ["(x * 1).data", "x.data", "x.data[:]", "x[:].data.t()"])
+def test_another_layout_in_place_of_data(of: str, write: str) -> None:
+    """`.data` is made again behind the graph: what has been given another layout since would have the old one."""
+    space: dict = {}
+    exec(f"def fn(x):\n    v = {of}\n    v.{write}\n    return v, v.sum(), x", space)
+    fn = pliant.compile(space["fn"], backend="aten")
+    for shape in ((3, 4), (1, 4), (2, 0), (0, 2), (1, 0)):
+        for a, b in zip(space["fn"](torch.ones(shape)), fn(torch.ones(shape)), strict=True):
+            strides = [[s for s, n in zip(v.stride(), v.shape, strict=True) if n > 1] for v in (a, b)]
+            assert (a.shape, strides[0], a.tolist(), a._version) == (b.shape, strides[1], b.tolist(), b._version)

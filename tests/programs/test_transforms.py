@@ -122,7 +122,8 @@ def test_no_derivative_is_told_backward_only():
 
 
 OF_DERIVATIVES = {
-    "sum times a number": lambda q, b: (q + b) * 2, "times a tensor": lambda q, b: (q + b) * q.detach(), "quotient": lambda q, b: q / b.exp(),
+    "sum times a number": lambda q, b: (q + b) * 2, "times a tensor": lambda q, b: (q + b) * q.detach(),
+    "quotient": lambda q, b: q / b.exp(),
     "difference": lambda q, b: (q - b) / 3, "rows": lambda q, b: torch.cat([q, b.expand(2, 4)]) * 2, "without": lambda q, b: q - b,
 }  # fmt: skip
 

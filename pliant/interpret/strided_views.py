@@ -20,8 +20,10 @@ SIZES = (tuple, list, torch.Size)
 
 
 def check(t: Any, args: tuple, kw: dict) -> None:
-    values = dict(zip(OF_LAYOUT, args, strict=False)) | kw
-    size, stride, offset = (values.get(name) for name in OF_LAYOUT)
+    values: dict[str, Any] = dict(zip(OF_LAYOUT, args, strict=False)) | kw
+    size: Any = values.get("size")
+    stride: Any = values.get("stride")
+    offset: Any = values.get("storage_offset")
     if type(t) is not TracedTensor or is_stand(t) or is_wrapped(t) or type(size) not in SIZES or type(stride) not in SIZES:
         return
     offset = t.offset if offset is None else offset

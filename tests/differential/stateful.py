@@ -131,10 +131,15 @@ def of_tensor(v: torch.Tensor, met: dict) -> Any:
         strides = [s for s, n in zip(v.stride(), v.shape, strict=True) if n > 1] if v.numel() else []
         place = strides, v.storage_offset() if v.numel() else 0, memory, v.is_conj(), v.is_neg()
         flags = v.requires_grad, v.is_leaf, v.is_inference(), len(v._backward_hooks or ()), v.retains_grad
-        grad = said(v.grad, met) if v.is_leaf or v.retains_grad else None
+        grad = of_gradient(v.grad, met) if v.is_leaf or v.retains_grad else None
         return kind, str(v.dtype), tuple(v.shape), place, flags, ("data", plain.clone()), grad, said(vars(v), met)
     except RuntimeError as e:
         return kind, str(e).split("\n")[0][:60]
+
+
+def of_gradient(g: torch.Tensor | None, met: dict) -> Any:
+    """Not where in memory: eager hands on a part of a larger gradient, or a sum."""
+    return None if g is None else (of_tensor(g, met)[:3], "met" if id(g) in met else "", ("data", g.detach().clone()))
 
 
 LIMITS = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 2e-5, torch.complex64: 2e-5}

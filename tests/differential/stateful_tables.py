@@ -154,7 +154,10 @@ REPLACED = """
 m.double(); x = x.double() ; m.float(); x = x.float() ; m.half(); x = x.half() ; m.to(torch.float64); x = x.to(torch.float64)
 m.to(torch.bfloat16); x = x.bfloat16() ; first(m).weight.data = torch.full((3, 3), 0.1 * n)
 first(m).weight.data.copy_(torch.full((3, 3), 0.2 * n)) ; first(m).bias = None
-m.load_state_dict({k: v * 0.5 for k, v in m.state_dict().items()}) ; m.p.data.add_(0.1)
+h = m.register_load_state_dict_pre_hook(lambda *a: LOG.append('load')); m.load_state_dict(m.state_dict()); h.remove()
+h = m.register_load_state_dict_post_hook(lambda mm, ik: LOG.append(str(ik))); m.load_state_dict(m.state_dict(), strict=False); h.remove()
+m.load_state_dict({k: v * 0.5 for k, v in m.state_dict().items()})
+m.load_state_dict({k: v for k, v in m.state_dict().items()}, assign=True) ; m.p.data.add_(0.1)
 """
 DONE = """
 m.count = getattr(m, 'count', 0) + 1 ; m.scale = n * 0.5 ; m.flag = n > 2 ; m.mode = f'{n}' ; m.d = n ; setattr(m, 'extra', x.shape[0])
@@ -168,16 +171,13 @@ h = m.register_forward_pre_hook(prekw, with_kwargs=True) ; h = first(m).weight.r
 h = m.register_forward_hook(hook); HELD['hs'].append(h) ; for q in HELD['hs']: q.remove() ; HELD['hs'].clear() ; m._forward_hooks.clear()
 h = m.register_forward_hook(hook); m(x); h.remove()
 h = m.register_state_dict_post_hook(lambda mm, sd, p, lm: LOG.append(len(sd))); r = list(m.state_dict()); h.remove()
-h = m.register_load_state_dict_pre_hook(lambda *a: LOG.append('load')); m.load_state_dict(m.state_dict()); h.remove()
-h = m.register_load_state_dict_post_hook(lambda mm, ik: LOG.append(str(ik))); m.load_state_dict(m.state_dict(), strict=False); h.remove()
-m.load_state_dict({k: v for k, v in m.state_dict().items()}, assign=True) ; m.add_module('new', nn.Tanh()) ; m.new = nn.Linear(3, 3)
-del m.new ; m.register_buffer('nb', torch.ones(n)) ; m.append(nn.Tanh()) ; m[0] = nn.Linear(3, 3) ; m.insert(0, nn.Sigmoid()) ; del m[-1]
-m.pop(-1) ; m.extend([nn.ReLU()]) ; m = m[:2] ; m = m + nn.Sequential(nn.Tanh()) ; m.ls.append(nn.ReLU()) ; m.ls[0] = nn.Identity()
-m.ls.insert(1, nn.Tanh()) ; del m.ls[1] ; m.md['q'] = nn.Sigmoid() ; m.which = 't' if n > 2 else 'r' ; m.md.pop('q')
-m.ps.append(nn.Parameter(torch.ones(3))) ; m.ps[0] = torch.ones(3) * n ; m.pd['b'] = nn.Parameter(torch.ones(3) * n) ; del m.pd['b']
-m.pd.update({'z': torch.ones(3)}) ; parametrize.register_parametrization(first(m), 'weight', Scale(n))
-parametrize.remove_parametrizations(first(m), 'weight') ; first(m).weight = torch.ones(3, 3) * n
-prune.l1_unstructured(first(m), 'weight', 0.4) ; prune.remove(first(m), 'weight')
+m.add_module('new', nn.Tanh()) ; m.new = nn.Linear(3, 3) ; del m.new ; m.register_buffer('nb', torch.ones(n)) ; m.append(nn.Tanh())
+m[0] = nn.Linear(3, 3) ; m.insert(0, nn.Sigmoid()) ; del m[-1] ; m.pop(-1) ; m.extend([nn.ReLU()]) ; m = m[:2]
+m = m + nn.Sequential(nn.Tanh()) ; m.ls.append(nn.ReLU()) ; m.ls[0] = nn.Identity() ; m.ls.insert(1, nn.Tanh()) ; del m.ls[1]
+m.md['q'] = nn.Sigmoid() ; m.which = 't' if n > 2 else 'r' ; m.md.pop('q') ; m.ps.append(nn.Parameter(torch.ones(3)))
+m.ps[0] = torch.ones(3) * n ; m.pd['b'] = nn.Parameter(torch.ones(3) * n) ; del m.pd['b'] ; m.pd.update({'z': torch.ones(3)})
+parametrize.register_parametrization(first(m), 'weight', Scale(n)) ; parametrize.remove_parametrizations(first(m), 'weight')
+first(m).weight = torch.ones(3, 3) * n ; prune.l1_unstructured(first(m), 'weight', 0.4) ; prune.remove(first(m), 'weight')
 prune.random_unstructured(first(m), 'weight', amount=2) ; prune.identity(first(m), 'bias') ; nn.utils.weight_norm(first(m))
 nn.utils.remove_weight_norm(first(m)) ; nn.utils.spectral_norm(first(m)) ; nn.utils.remove_spectral_norm(first(m))
 parametrizations.orthogonal(first(m)) ; parametrizations.weight_norm(first(m)) ; m.share_memory() ; m._buffers['buf'] = torch.ones(3) * n

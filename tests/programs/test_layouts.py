@@ -465,8 +465,10 @@ def test_another_layout_in_place_of_data(of: str, write: str) -> None:
 
 
 STRIDED = {
-    "more than there is": lambda x: x.as_strided((x.shape[0], 2), (1, 1)) * 2, "of what is made": lambda x: (x * 2).as_strided((9, 2), (1, 1)) * 2,
-    "unread": lambda x: (x.as_strided((9,), (1,)), x + 1)[1], "behind a write": lambda x: (x.add_(1), torch.as_strided(x, (99,), (1,)), x)[2],
+    "more than there is": lambda x: x.as_strided((x.shape[0], 2), (1, 1)) * 2,
+    "of what is made": lambda x: (x * 2).as_strided((9, 2), (1, 1)) * 2,
+    "unread": lambda x: (x.as_strided((9,), (1,)), x + 1)[1],
+    "behind a write": lambda x: (x.add_(1), torch.as_strided(x, (99,), (1,)), x)[2],
     "negative": lambda x: x.as_strided((2,), (-1,)), "all": lambda x: x.as_strided((x.shape[0] - 1, 2), (1, 1)) * 2,
     "of a part": lambda x: x[1:].as_strided((x.shape[0],), (1,), 0) + 1, "other memory": lambda x: x[:1].as_strided((2,), (1,)) * 2,
     "in place": lambda x: (v := x * 1).as_strided_((2,), (1,)) + v,

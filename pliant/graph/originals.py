@@ -113,6 +113,11 @@ def new_parameter(t: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
     return ORIGINAL._make_subclass(torch.nn.Parameter, t, requires_grad)
 
 
+def new_parameter_of_data(t: torch.Tensor) -> torch.Tensor:
+    """The same, of memory that another tensor has: it counts its own versions."""
+    return new_parameter(ORIGINAL.data.__get__(t))
+
+
 def data_of(t: torch.Tensor) -> torch.Tensor:
     """`t.data`, as graphs for other backends call it."""
     return ORIGINAL.data.__get__(t)
@@ -164,7 +169,8 @@ def is_own(method: str) -> bool:
 
 __all__ = [
     "ORIGINAL", "SPELLED", "data_of", "get_default_dtype", "gradients", "hook_set", "is_grad_enabled", "is_inference_mode_enabled",
-    "is_own", "make_leaf", "math", "needed", "new_leaf", "new_leaf_of_data", "new_parameter", "operator", "set_data", "torch",
+    "is_own", "make_leaf", "math", "needed", "new_leaf", "new_leaf_of_data", "new_parameter", "new_parameter_of_data", "operator",
+    "set_data", "torch",
 ]  # fmt: skip
 
 

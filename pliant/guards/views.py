@@ -160,7 +160,8 @@ def generator_state(g: Any) -> Any:
     """The state of a generator of the CPU that is not the one that all share."""
     if g is torch.default_generator or g.device.type != "cpu":
         raise ValueError("another kind of generator")
-    return g.get_state()
+    with torch.inference_mode(False):  # a guard asks in front of the frame, a capture wherever the generator comes up
+        return g.get_state()
 
 
 VALUES = (int, str, bytes, bool, float, complex, type(None))

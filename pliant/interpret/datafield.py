@@ -48,7 +48,7 @@ def follow(ops: list) -> None:
         named = {**dict(zip(info.names, op.args, strict=False)), **op.kwargs}
         for v in written(op):
             if id(v) in views:
-                if vm.exploring or vm.world.in_transform or any([o.target in FLOWS for o in trace.ops]):
+                if info.inplace_view or vm.exploring or vm.world.in_transform or any([o.target in FLOWS for o in trace.ops]):
                     raise Restart(RESTART, 0, "PL0012", "a write through .data")
                 trace.data_memory.add(v.storage_id)
                 op.unheard = True

@@ -92,6 +92,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     scans,
     sequential_scans,
     shadows,
+    strided_views,
     subclass_making,
     sums,
     templates,

@@ -330,6 +330,8 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
         told.out = t
     if on:
         vm.trace.own_leaves.add(t.vid)
+        if id(t) in vm.world.data_views:
+            vm.trace.rebound_leaves.add(t.vid)
     return t
 
 
@@ -414,7 +416,10 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
         wanted = several(values["inputs"])
         if not wanted or not all([any(x is leaf for leaf in leaves) or inside(x) for x in wanted]):
             raise Break("PL0020", "backward(inputs=…) of others than leaves", clean=True)
-        leaves = wanted
+        if not all(map(made_here, wanted)):
+            for end in leaves:
+                end_outside(end)
+        leaves = list({id(x): x for x in wanted}.values())  # one that is named twice accumulates once
         ends = [node for n in nodes for node, _ in n.next_functions if any([leaf_of(node) is x for x in leaves])]
         nodes = leading_to(nodes, ends + [x.grad_fn for x in leaves if not x.is_leaf])
     for leaf in leaves:
@@ -453,6 +458,15 @@ HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 def made_here(x: Any) -> bool:
     return vm.world.real.get(id(x)) is None and id(x) not in vm.world.tensors and x.source is None
+
+
+def end_outside(end: Any) -> None:
+    """Raises Break where the tape ends at an input with a history, which may lead on to one whose gradient is asked for."""
+    if made_here(end):
+        return
+    if vm.world.real.get(id(end)) is None or not is_leaf(end):
+        raise Break("PL0020", "backward() into the history of an input", clean=True)
+    vm.world.known_by_identity(end)  # were it one of these, its gradients would be theirs
 
 
 def inside(x: Any) -> bool:

@@ -123,7 +123,8 @@ FLOATING = {"float": torch.float32, "double": torch.float64, "half": torch.float
 
 def parts_of(module: Any) -> tuple:
     """What a conversion walks over. (This is interpreted.)"""
-    return list(module.modules()), [*module.parameters(), *module.buffers()]
+    parameters = list(module.parameters())
+    return list(module.modules()), [*parameters, *[p.grad for p in parameters if p.grad is not None], *module.buffers()]
 
 
 def unchanged(module: Any, device: Any, dtype: Any) -> bool:

@@ -319,7 +319,7 @@ class Emitter:
         if self.context.torch_level:
             vids.update(t.vid for t in called if type(t) is TracedTensor)
         given = leaves_of_functions([t for t in liveness.tensors_of(outputs) if t.requires_grad])
-        if python := self.python_behind(outputs):  # it may read what was made of them, and kept for it
+        if (python := self.python_behind(outputs)) or trace.zeros:  # it may read what was made of them and kept; so may products with zeros
             vids |= {t.vid for op in trace.ops for t in liveness.op_inputs(op)} | {t.vid for read in trace.behind.values() for t in read}
         tensors = [t for t in trace.inputs if t.vid in vids or trace.leaves.get(t.vid, t).vid in given]
         read = {t.source for t in tensors}

@@ -85,8 +85,14 @@ def of_inference(b: Builder, t: Any) -> str:
     return f"{b.constant(support.of_inference, 'of_inference')}({b.output(t)}, {memory in trace.of_inference})"
 
 
-REBOUND = Row(lambda b, t: f"{b.constant(support.with_version, 'with_version')}({b.output(t)}, {t._version})")
-"""A tensor that was given other memory, or a view of a `.data`: it does not share the version of what else has that memory."""
+
+def rebound(b: Builder, t: Any) -> str:
+    """A tensor that was given other memory, or a view of a `.data`: it does not share the version of what else has that memory."""
+    made = f"{b.constant(support.with_version, 'with_version')}({b.output(t)}, {t._version})"
+    return f"{b.constant(torch.nn.Parameter, 'Parameter')}({made}, False)" if t.pytype is torch.nn.Parameter else made
+
+
+REBOUND = Row(rebound)
 
 OF_INFERENCE = Row(of_inference)
 

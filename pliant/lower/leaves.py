@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pliant.graph.operands import node_of, views_without
-from pliant.graph.originals import ORIGINAL, new_leaf, new_leaf_of_data, new_parameter
+from pliant.graph.originals import ORIGINAL, new_leaf, new_leaf_of_data, new_parameter, new_parameter_of_data
 from pliant.graph.traced import LEAF, LEAF_VIEWS, Reconsider, TracedTensor
 from pliant.lower import liveness
 from pliant.lower.views import DETACH, without_history
@@ -83,10 +83,12 @@ def refuse(trace: Any, t: TracedTensor) -> None:
 
 MAKERS: dict[type, Callable[[torch.Tensor], torch.Tensor]] = {torch.Tensor: new_leaf, torch.nn.Parameter: new_parameter}
 """By the class that the program sees: what makes the leaf of its data."""
+OF_DATA: dict[type, Callable[[torch.Tensor], torch.Tensor]] = {torch.Tensor: new_leaf_of_data, torch.nn.Parameter: new_parameter_of_data}
+"""The same of a leaf over memory that is another's, as `.data` and an assignment to it make."""
 
 
 def maker_of(t: TracedTensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    return new_leaf_of_data if t.vid in t.trace.rebound_leaves and t.pytype is torch.Tensor else MAKERS[t.pytype]
+    return (OF_DATA if t.vid in t.trace.rebound_leaves else MAKERS)[t.pytype]
 
 
 def reads(t: TracedTensor, op: Any) -> bool:

@@ -118,3 +118,22 @@ def test_a_capture_leaves_no_trace_to_the_collector() -> None:
         finally:
             gc.enable()
     assert left == 0
+
+
+@pytest.mark.parametrize("name", ["double", "float", "half"])
+def test_a_conversion_changes_gradients_that_are_of_another_dtype(name) -> None:
+    """What a `backward()` has left for parameters that were given data of another dtype since: the parameters are as they shall be."""
+    dtype = {"double": torch.float64, "float": torch.float32, "half": torch.float16}[name]
+
+    def f(m, x):
+        return getattr(m, name)(), x + 1
+
+    fn = pliant.compile(f, backend="aten", strict=True)
+    for _ in range(3):
+        m = torch.nn.Linear(2, 2).bfloat16()
+        m(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
+        for p in m.parameters():
+            p.data = p.data.to(dtype)
+        assert m.weight.grad.dtype is torch.bfloat16
+        assert fn(m, torch.ones(1))[0] is m
+        assert [(p.dtype, p.grad.dtype) for p in m.parameters()] == [(dtype, dtype)] * 2

@@ -243,3 +243,55 @@ def test_a_function_of_autograd_that_is_a_generator(name):
         x = torch.ones(3, requires_grad=True)
         (want, kind), (got, other) = program(x), run(x)
         assert torch.equal(want, got) and kind == other
+
+
+HISTORIES = {
+    "of the leaf": lambda w, v: w * 3, "of another": lambda w, v: v * 3, "of both": lambda w, v: w * v, "a view": lambda w, v: w[:],
+    "itself": lambda w, v: w, "none": lambda w, v: w.detach() * 2,
+}  # fmt: skip
+OF_INPUTS = {
+    "one": lambda loss, w, v, y: loss.backward(inputs=[w]), "two": lambda loss, w, v, y: loss.backward(inputs=(w, v)),
+    "function": lambda loss, w, v, y: torch.autograd.backward([loss], inputs=w),
+    "twice": lambda loss, w, v, y: loss.backward(inputs=[w, w]),
+    "and where it comes from": lambda loss, w, v, y: loss.backward(inputs=[y, w]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("inputs", OF_INPUTS)
+def test_backward_of_some_inputs_goes_through_the_history_of_others(history, inputs) -> None:
+    """What is not asked for may lead to what is."""
+
+    def run(w, v, y):
+        loss = (y * 2).sum() + (w * v).sum()
+        OF_INPUTS[inputs](loss, w, v, y)
+
+    told = []
+    for fn in (run, pliant.compile(run, backend="aten")):
+        for _ in range(3):
+            w, v = torch.ones(3, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
+            try:
+                fn(w, v, HISTORIES[history](w, v))
+            except RuntimeError as e:
+                told.append(type(e))
+            told.append([None if t.grad is None else t.grad.tolist() for t in (w, v)])
+    assert told[: len(told) // 2] == told[len(told) // 2 :]
+
+
+def test_backward_of_some_inputs_behind_a_break() -> None:
+    def run(w, x):
+        try:
+            y = (w * x).sum()
+            loss = y.sin() + w.sum()
+            loss.backward(inputs=[w])
+            return max(1, w.grad.sum().item())
+        except ValueError:
+            return y
+
+    fn = pliant.compile(run, backend="aten")
+    for n in (1.0, 2.0, 3.0):
+        found = []
+        for each in (run, fn):
+            w = torch.ones(3, requires_grad=True)
+            found.append((each(w, torch.full((3,), n)), w.grad.tolist()))
+        assert found[0] == found[1]

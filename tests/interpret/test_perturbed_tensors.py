@@ -945,3 +945,40 @@ def test_methods_of_c_behind_super(program):
         run = pliant.compile(program, strict=True, backend="aten")
         for n in (2, 1, 2):
             assert said(run, x, kind(n)) == said(program, x, kind(n)), (kind, n)
+
+
+MEMORY = {
+    "_overlaps": lambda x, y: (torch._C._overlaps(x[:2], x), torch._C._overlaps(x, y)),
+    "_is_alias_of": lambda x, y: (torch._C._is_alias_of(x[:2], x), torch._C._is_alias_of(x, y)),
+    "_dispatch_keys": lambda x, y: str(torch._C._dispatch_keys(x * 1)),
+    "_infer_size": lambda x, y: torch._C._infer_size(x.shape, y.shape),
+}
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_questions_of_the_c_library_about_memory_and_keys(name) -> None:
+    """What stands for a tensor while a frame is captured has memory and dispatch keys of its own."""
+    fn = pliant.compile(MEMORY[name], backend="aten")
+    for n, one in ((3, False), (3, True), (4, False)):
+        x = torch.ones(n, 4)
+        y = x if one else torch.ones(n, 4)
+        assert fn(x, y) == MEMORY[name](x, y)
+
+
+STATE = torch.Generator()
+
+
+def state_and_numbers(n):
+    with torch.inference_mode():
+        return STATE.get_state(), torch.rand(n, generator=STATE)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_the_state_of_a_generator_that_comes_up_in_inference_mode(inference) -> None:
+    told = []
+    for run in (state_and_numbers, pliant.compile(state_and_numbers, backend="aten")):
+        STATE.manual_seed(3)
+        with torch.inference_mode(inference):
+            results = [run(n) for n in (3, 4, 3)]
+        told.append([[(t.is_inference(), t.tolist()) for t in pair] for pair in results])
+    assert told[0] == told[1]

@@ -449,3 +449,43 @@ def test_as_many_strides_as_sizes():
         return x
 
     check(program, *[(torch.ones(n, 2), n) for n in (3, 2, 4)])
+
+
+@pytest.mark.parametrize("write", ["t_()", "transpose_(0, 1)", "swapaxes_(0, -1)", "unsqueeze_(0)", "squeeze_(0)"])
+@pytest.mark.parametrize("of", ["(x * 1).data", "x.data", "x.data[:]", "x[:].data.t()"])
+def test_another_layout_in_place_of_data(of: str, write: str) -> None:
+    """`.data` is made again behind the graph: what has been given another layout since would have the old one."""
+    space: dict = {}
+    exec(f"def fn(x):\n    v = {of}\n    v.{write}\n    return v, v.sum(), x", space)
+    fn = pliant.compile(space["fn"], backend="aten")
+    for shape in ((3, 4), (1, 4), (2, 0), (0, 2), (1, 0)):
+        for a, b in zip(space["fn"](torch.ones(shape)), fn(torch.ones(shape)), strict=True):
+            strides = [[s for s, n in zip(v.stride(), v.shape, strict=True) if n > 1] for v in (a, b)]
+            assert (a.shape, strides[0], a.tolist(), a._version) == (b.shape, strides[1], b.tolist(), b._version)
+
+
+STRIDED = {
+    "more than there is": lambda x: x.as_strided((x.shape[0], 2), (1, 1)) * 2,
+    "of what is made": lambda x: (x * 2).as_strided((9, 2), (1, 1)) * 2,
+    "unread": lambda x: (x.as_strided((9,), (1,)), x + 1)[1],
+    "behind a write": lambda x: (x.add_(1), torch.as_strided(x, (99,), (1,)), x)[2],
+    "negative": lambda x: x.as_strided((2,), (-1,)), "all": lambda x: x.as_strided((x.shape[0] - 1, 2), (1, 1)) * 2,
+    "of a part": lambda x: x[1:].as_strided((x.shape[0],), (1,), 0) + 1, "other memory": lambda x: x[:1].as_strided((2,), (1,)) * 2,
+    "in place": lambda x: (v := x * 1).as_strided_((2,), (1,)) + v,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("name", STRIDED)
+def test_layouts_that_reach_beyond_the_memory(name: str, backend: str) -> None:
+    """PyTorch raises, whoever reads the view; a kernel would read what lies there."""
+    fn = pliant.compile(STRIDED[name], backend=backend, background=False)
+    for n in (4, 5, 3, 0, 1, 2):
+        told: list = []
+        for run in (STRIDED[name], fn):
+            x = torch.arange(float(n))
+            try:
+                told.append((run(x).tolist(), x.tolist()))
+            except RuntimeError as e:
+                told.append((str(e), x.tolist()))
+        assert told[0] == told[1]

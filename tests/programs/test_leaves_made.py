@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import pliant
 from tests.programs.registry import cases, each, program, programs
 
 ROWS = each(3, 5, 2, tail=(4,))
@@ -598,6 +599,36 @@ OPTIMIZERS = [
     (O.Adam, {"foreach": False}), (O.Adam, {"amsgrad": True}), (O.Adam, {"fused": True}),
 ]  # fmt: skip
 programs(__name__, *ROWS, **WHOLE)({f"{cls.__name__}_{'_'.join(kw)}": steps(cls, **kw) for cls, kw in OPTIMIZERS})
+
+OF_DATA = {
+    "parameter of the data of a leaf": lambda w, x: nn.Parameter(w.data), "of what it makes": lambda w, x: nn.Parameter(w.sum(1).data),
+    "of a view of it": lambda w, x: nn.Parameter(w.data[1:]), "of plain data": lambda w, x: nn.Parameter(x.data),
+    "without gradients": lambda w, x: nn.Parameter(w.data, False), "of what is made": lambda w, x: nn.Parameter(w.sum(1).data, False),
+    "a leaf": lambda w, x: w.data.requires_grad_(), "a leaf of a view": lambda w, x: w.data[1:].requires_grad_(),
+    "used": lambda w, x: (lambda p: (p, (p * x).sum()))(nn.Parameter(w.data)),
+    "given other memory": lambda w, x: (lambda p: (setattr(p, "data", x * 2), p)[1])(nn.Parameter(w.detach() * 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_DATA)
+@pytest.mark.parametrize("written", ["input", "result"])
+def test_a_leaf_over_memory_of_data(name: str, written: str) -> None:
+    """Its class, whether it is a leaf, and versions of its own; what is written to the one is seen in the other."""
+    fn = OF_DATA[name]
+    told = []
+    for run in (fn, pliant.compile(fn, backend="aten")):
+        for k in (3, 4):
+            w, x = nn.Parameter(torch.arange(9.0).reshape(3, 3)), torch.ones(3, 3) * k
+            result = run(w, x)
+            p = result[0] if isinstance(result, tuple) else result
+            told.append((type(p), p.requires_grad, p.is_leaf, p._version, p.data_ptr() == w.data_ptr(), p.data_ptr() == x.data_ptr()))
+            with torch.no_grad():
+                w.add_(1) if written == "input" else p.add_(1)
+            told.append((p._version, w._version, p.tolist(), w.tolist(), x.tolist()))
+            if p.requires_grad:
+                (p if p is result else result[1]).sum().backward()
+                told.append((p.grad.tolist(), w.grad))
+    assert told[: len(told) // 2] == told[len(told) // 2 :]
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

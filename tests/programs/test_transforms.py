@@ -121,6 +121,37 @@ def test_no_derivative_is_told_backward_only():
             out.backward()
 
 
+OF_DERIVATIVES = {
+    "sum times a number": lambda q, b: (q + b) * 2, "times a tensor": lambda q, b: (q + b) * q.detach(),
+    "quotient": lambda q, b: q / b.exp(),
+    "difference": lambda q, b: (q - b) / 3, "rows": lambda q, b: torch.cat([q, b.expand(2, 4)]) * 2, "without": lambda q, b: q - b,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_DERIVATIVES)
+@pytest.mark.parametrize("batched", [False, True])
+def test_gradients_of_a_derivative_that_does_not_depend_on_them(name, batched):
+    """Those of what a forward derivative goes through are zeros in eager, which optimizers step by, or none."""
+    of, b = OF_DERIVATIVES[name], nn.Parameter(torch.full((4,), 0.5))
+
+    def fn(x):
+        def along(v):
+            return torch.func.jvp(lambda q: of(q, b), (x,), (v,))[1]
+
+        return torch.vmap(along)(torch.ones(2, *x.shape)) if batched else along(torch.ones_like(x))
+
+    told = []
+    for run in (fn, compiled(fn)):
+        for n in (3, 5):
+            b.grad = None
+            out = run(torch.ones(n, 4))
+            told.append(out.requires_grad)
+            if out.requires_grad:
+                out.sum().backward()
+            told.append(b.grad if b.grad is None else [round(v, 4) for v in b.grad.tolist()])
+    assert told[: len(told) // 2] == told[len(told) // 2 :]
+
+
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()

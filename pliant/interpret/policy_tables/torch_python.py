@@ -251,9 +251,8 @@ CHOICES = (
     " _select_batch_norm_backend _get_cudnn_batch_norm_reserve_space_size _conv_determine_backend_memory_format"
 )
 PREDICATES = (
-    "_has_torch_function _has_torch_function_unary _has_torch_function_variadic _has_storage _is_alias_of _overlaps _infer_size"
-    " _any_requires_grad _any_output_is_alias_to_input_or_output _will_engine_execute_node _dispatch_keys _dispatch_key_for_device"
-    " _dispatch_isTensorSubclassLike"
+    "_has_torch_function _has_torch_function_unary _has_torch_function_variadic _has_storage"
+    " _any_requires_grad _will_engine_execute_node _dispatch_key_for_device"
     " _should_allow_numbers_as_tensors _get_schema _get_operation_overload _jit_get_operation"
     " _demangle"
     " _disabled_torch_function_impl _add_docstr _jit_is_script_object _is_key_in_tls"
@@ -269,7 +268,7 @@ TORCH_C: list[Row] = [
     Row("torch._C", "native", STATE_WRITERS, reads="writes"),
     Row("torch._C", "symint", CHOICES, reads="kernels"),
     Row("torch._C", "constant", "_dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key", reads="itself"),
-    Row("torch._C", "symint", PREDICATES, reads="arguments"),
+    Row("torch._C", "symint", PREDICATES, reads="arguments"),  # none asks for memory or dispatch keys: what stands for a tensor has others
     *skips("PL0037", "it sets how many threads PyTorch uses", {"torch": "init_num_threads"}),
     *skips("PL0004", "an internal function of torch that nobody has vouched for", {"torch._C": "*"}),
     *skips("PL0030", "a function transform captures by itself", {"torch._C._functorch": "*"}),

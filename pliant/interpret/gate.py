@@ -90,8 +90,8 @@ def holds_only(fn: Any, a: Any) -> bool:
     """Whether C code `fn` does not look into what is in container `a` that it is given."""
     t = type(fn)
     if t in METHODS_OF_C or t is types.BuiltinFunctionType and type(fn.__self__) not in (types.ModuleType, types.NoneType):
-        merges = fn.__name__ in MERGES and (isinstance(a, dict) or isinstance(getattr(fn, "__self__", None), dict))
-        return merges or fn.__name__ in OF_HOLDERS
+        of_dict = isinstance(a, dict) or isinstance(getattr(fn, "__self__", None), dict) and type(a) not in ITERATORS
+        return fn.__name__ in OF_HOLDERS or of_dict and fn.__name__ in MERGES
     return id(fn) in HOLDER_IDS or t in GETTERS
 
 
@@ -127,6 +127,7 @@ def to_c(fn: Any, a: Any, position: int | None = None) -> Any:
         if isinstance(getattr(fn, "__self__", None), KEYED):
             lookup(t, "__hash__"), lookup(t, "__eq__")
             world.known_by_identity(a)
+        return vm.mapping_for_c(a) if merges(fn) else a
     elif t in VIEWS:
         walk(fn, behind_view(a))
     elif t in ITERATORS and not holds_only(fn, a):
@@ -136,7 +137,19 @@ def to_c(fn: Any, a: Any, position: int | None = None) -> Any:
         walk(fn, a.args)
         if t is functools.partial:
             walk(fn, a.keywords)
+    elif merges(fn):
+        return vm.mapping_for_c(a)
     return a
+
+
+def merges(fn: Any) -> bool:
+    """Whether C code takes what it is given for a mapping if that has `keys`, also as an attribute of its own."""
+    of = getattr(fn, "__self__", None) if type(fn) is types.BuiltinFunctionType else getattr(fn, "__objclass__", None)
+    kind = of if isinstance(of, type) else type(of)
+    return fn is collections.OrderedDict or fn is collections.defaultdict or name_of(fn) in MERGING and issubclass(kind, dict)
+
+
+MERGING = ("update", "__ior__", "__init__")
 
 
 def item_for_c(fn: Any, item: Any) -> Any:
@@ -276,10 +289,35 @@ def captured(fn: Callable, *args: Any) -> Any:
 
 def captured_call(fn: Callable, args: tuple, kwargs: dict) -> Any:
     """The same with keywords."""
-    r = engine.call_captured(fn, args, kwargs)
+    r = in_c(fn, args, kwargs)
     if vm.pending is not None:
         raise taken()
     return r
+
+
+def in_c(fn: Callable, args: tuple, kwargs: dict) -> Any:
+    """Run C code: what it calls back gives its answers to `fn`."""
+    outer, vm.reader = vm.reader, fn
+    try:
+        return engine.call_captured(fn, args, kwargs)
+    finally:
+        vm.reader = outer
+
+
+LOOKED_INTO = {*(f"__{n}__" for n in "iter eq ne lt le gt ge bool contains instancecheck subclasscheck".split()), "keys", "items"}
+"""Methods of Python whose answer is walked, or asked whether it is true, by whoever calls them."""
+ASKS_MORE = (
+    dict, collections.OrderedDict, collections.defaultdict, len, isinstance, issubclass, bool, operator.not_, operator.truth, slice, type,
+)  # fmt: skip
+HANDS_ON = HOLDER_IDS - {*map(id, ASKS_MORE)}
+LOOKS = {"__init__", "__new__", "_replace", "_make", "__len__", "cast"}
+
+
+def answered(reader: Any, names: Any, r: Any) -> Any:
+    """What Python code that C code has called back, by these names, answers: mostly `reader` looks into that as into its arguments."""
+    if LOOKED_INTO.isdisjoint(names) and (id(reader) in HANDS_ON or type(reader) in GETTERS or name_of(reader) in OF_HOLDERS - LOOKS):
+        return r  # which is handed on
+    return to_c(reader, r)
 
 
 def through_c(e: BaseException) -> None:
@@ -471,8 +509,8 @@ def fixed(a: Any) -> bool:
 
 
 __all__ = [
-    "captured", "captured_call", "has_c_state", "index", "name_of", "opaque", "ordered", "position", "readable", "through_c", "to_c",
-    "to_graph",
+    "answered", "captured", "captured_call", "has_c_state", "in_c", "index", "name_of", "opaque", "ordered", "position", "readable",
+    "through_c", "to_c", "to_graph",
 ]  # fmt: skip
 
 

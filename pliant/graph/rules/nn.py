@@ -158,17 +158,46 @@ def suggests_channels_last(trace: Any, x: TracedTensor) -> bool:
     return has_channels_last_strides(trace.scope, sizes, strides, len(sizes), symnode.site_hook())
 
 
-def pooled(s: Any, k: int, st: int, p: int, d: int = 1) -> Any:
+def pooled(s: Any, k: int, st: int, p: int, d: int) -> Any:
     return (s + (2 * p - d * (k - 1) - 1)) // st + 1
 
 
+def within_int32(*values: Any) -> None:
+    """Windows of pools are C ints. (Their shape functions do not ask.)"""
+    if any([type(v) is int and not -(2**31) <= v < 2**31 for given in values for v in given]):
+        raise RuntimeError("value cannot be converted to type int without overflow")
+
+
+def is_window(k: int, st: int, p: int, d: int) -> bool:
+    """Whether kernels take such a window of a pool: PyTorch's shape functions say what they do not like about others."""
+    return min(k, st, d) >= 1 and 0 <= p <= (d * (k - 1) + 1) // 2
+
+
+@rule("max_pool3d_with_indices")
+def max_pool3d(
+    trace: Any, x: TracedTensor, kernel_size: list, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), *args: Any
+) -> Any:
+    within_int32(kernel_size, stride, padding, dilation)
+    return NotImplemented
+
+
+@rule("avg_pool3d")
+def avg_pool3d(trace: Any, x: TracedTensor, kernel_size: list, stride: Any = (), padding: Any = (0,), *args: Any) -> Any:
+    within_int32(kernel_size, stride, padding)
+    return NotImplemented
+
+
 def pool_sizes(trace: Any, x: TracedTensor, kernel: list, stride: list, padding: list, dilation: list) -> tuple | None:
+    within_int32(kernel, stride, padding, dilation)
     if len(x.sizes) not in (3, 4) or not x.dense or any([type(s) is int and s == 0 for s in x.sizes]):
         return None
     space = []
     for i in range(2):
         k = at(kernel, i)
-        out = pooled(x.sizes[-2 + i], k, at(stride, i) if stride else k, at(padding, i), at(dilation, i))
+        window = k, at(stride, i) if stride else k, at(padding, i), at(dilation, i)
+        if any([type(v) is not int for v in window]) or not is_window(*window):
+            return None
+        out = pooled(x.sizes[-2 + i], *window)
         if type(out) is int and out < 1:
             return None
         if type(out) is not int and not trace.scope.assume(out.node.expr >= 1):
@@ -181,7 +210,9 @@ def pool_sizes(trace: Any, x: TracedTensor, kernel: list, stride: list, padding:
 def max_pool2d(
     trace: Any, x: TracedTensor, kernel_size: list, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
 ) -> Any:
-    sizes = pool_sizes(trace, x, kernel_size, list(stride), list(padding), list(dilation)) if not ceil_mode else None
+    sizes = pool_sizes(trace, x, kernel_size, list(stride), list(padding), list(dilation))
+    if ceil_mode:
+        sizes = None
     if sizes is None:
         return NotImplemented
     return new(trace, sizes, x.dtype, x.device), new(trace, sizes, torch.int64, x.device)
@@ -192,8 +223,10 @@ def avg_pool2d(
     trace: Any, x: TracedTensor, kernel_size: list, stride: Any = (), padding: Any = (0,), ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: Any = None,
 ) -> Any:  # fmt: skip
-    sizes = pool_sizes(trace, x, kernel_size, list(stride), list(padding), [1]) if not ceil_mode else None
-    return new(trace, sizes, x.dtype, x.device) if sizes is not None else NotImplemented
+    sizes = pool_sizes(trace, x, kernel_size, list(stride), list(padding), [1])
+    if divisor_override == 0:
+        raise RuntimeError("divisor must be not zero")
+    return new(trace, sizes, x.dtype, x.device) if sizes is not None and not ceil_mode else NotImplemented
 
 
 @rule("_adaptive_avg_pool2d")

@@ -18,6 +18,7 @@ Python methods that C code calls on what it is given come back to the interprete
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import functools
 import itertools
@@ -235,10 +236,28 @@ ASKS: dict[Any, tuple[str, ...]] = {
 """Special methods that a C function asks its arguments for, one in the place of another: a class may get one later."""
 
 
+WRAPPED = ("__module__", "__name__", "__qualname__", "__doc__", "__isabstractmethod__")
+READS: dict[Any, tuple[str, ...]] = {
+    property: ("__doc__", "__isabstractmethod__"), staticmethod: WRAPPED, classmethod: WRAPPED,
+}  # fmt: skip
+"""Attributes that a C function reads of what it is given: any object may have them, or get them later."""
+
+
 def guard_asked(fn: Any, args: tuple) -> None:
     for name in ASKS.get(fn, ()):
         for a in args:
             lookup(type(a), name)
+    for name in READS.get(fn, ()):
+        for a in args:
+            if type(a) not in ROWS and not isinstance(a, type) and answers_plainly(type(a), name):
+                with contextlib.suppress(AttributeError):
+                    getattr_(a, name)
+
+
+def answers_plainly(t: type, name: str) -> bool:
+    """Whether no code of the program runs where that attribute is read; what does run is interpreted."""
+    own = lookup(t, "__getattr__") is not UNSET or lookup(t, "__getattribute__") is not object.__getattribute__
+    return not own and type(lookup(t, name)) not in (property, FunctionType)
 
 
 KEYED = (dict, set, frozenset)

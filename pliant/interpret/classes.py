@@ -40,8 +40,8 @@ from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import CellType, cell_name, global_value, load_deref
 from pliant.interpret.shadows import WRITTEN
-from pliant.interpret.slots import delitem, getitem, setitem
 from pliant.interpret.slips import slipped
+from pliant.interpret.slots import delitem, getitem, setitem
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.type_names import type_name
 

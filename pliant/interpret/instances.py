@@ -96,7 +96,8 @@ def by_class(o: Any, cls: Any) -> bool:
 
 def without_bases(cls: Any) -> None:
     """C takes an object for a class that has `__bases__`: raises Break where an object of the program's has."""
-    if isinstance(cls, type) or id(cls) not in vm.world.outside or type(cls).__module__ == "typing" or has_c_state(type(cls)):
+    t: Any = type(cls)
+    if issubclass(t, type) or id(cls) not in vm.world.outside or t.__module__ == "typing" or has_c_state(t):
         return
     try:
         getattr_(cls, "__bases__")
@@ -104,7 +105,7 @@ def without_bases(cls: Any) -> None:
         if slipped(e):
             raise
         return
-    raise Break("PL0007", f"the bases of a {type(cls).__qualname__}, which is no class", clean=True)
+    raise Break("PL0007", f"the bases of a {t.__qualname__}, which is no class", clean=True)
 
 
 def other_class(o: Any, t: type) -> type | None:

@@ -173,6 +173,13 @@ def is_window(k: int, st: int, p: int, d: int) -> bool:
     return min(k, st, d) >= 1 and 0 <= p <= (d * (k - 1) + 1) // 2
 
 
+@rule("im2col")
+def im2col(trace: Any, x: TracedTensor, kernel_size: list, dilation: list, padding: list, stride: list) -> Any:
+    if any([type(p) is int and p < 0 for p in padding]):
+        raise RuntimeError(f"padding should be non-negative, but got pad_height: {padding[0]} pad_width: {padding[1]}")
+    return NotImplemented
+
+
 @rule("max_pool3d_with_indices")
 def max_pool3d(
     trace: Any, x: TracedTensor, kernel_size: list, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), *args: Any

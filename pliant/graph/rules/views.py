@@ -415,9 +415,11 @@ def diagonal(trace: Any, x: TracedTensor, offset: int = 0, dim1: int = 0, dim2: 
 @rule("unfold")
 def unfold(trace: Any, x: TracedTensor, dim: int, size: int, step: int) -> Any:
     d = wrap(dim, len(x.sizes))
+    if d is not None and type(size) is int and size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
     if d is None or not x.sizes or type(size) is not int or type(step) is not int or type(x.sizes[d]) is not int:
         return NotImplemented
-    if not 0 <= size <= x.sizes[d] or step < 1:
+    if size > x.sizes[d] or step < 1:
         return NotImplemented
     count = (x.sizes[d] - size) // step + 1
     sizes = (*x.sizes[:d], count, *x.sizes[d + 1 :], size)

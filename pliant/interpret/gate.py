@@ -128,7 +128,7 @@ def to_c(fn: Any, a: Any, position: int | None = None) -> Any:
         if isinstance(getattr(fn, "__self__", None), KEYED):
             lookup(t, "__hash__"), lookup(t, "__eq__")
             world.known_by_identity(a)
-        return vm.mapping_for_c(a) if merges(fn) else a
+        return vm.mapping_for_c(a) if merges(fn, position) else a
     elif t in VIEWS:
         walk(fn, behind_view(a))
     elif t in ITERATORS and not holds_only(fn, a):
@@ -138,16 +138,18 @@ def to_c(fn: Any, a: Any, position: int | None = None) -> Any:
         walk(fn, a.args)
         if t is functools.partial:
             walk(fn, a.keywords)
-    elif merges(fn):
+    elif merges(fn, position):
         return vm.mapping_for_c(a)
     return a
 
 
-def merges(fn: Any) -> bool:
-    """Whether C code takes what it is given for a mapping if that has `keys`, also as an attribute of its own."""
+def merges(fn: Any, position: int | None) -> bool:
+    """Whether C code takes what it is given there for a mapping if that has `keys`, also as an attribute of its own."""
     of = getattr(fn, "__self__", None) if type(fn) is types.BuiltinFunctionType else getattr(fn, "__objclass__", None)
     kind = of if isinstance(of, type) else type(of)
-    return fn is collections.OrderedDict or fn is collections.defaultdict or name_of(fn) in MERGING and issubclass(kind, dict)
+    if fn is collections.OrderedDict or fn is collections.defaultdict:
+        return position == (fn is collections.defaultdict)
+    return position is not None and name_of(fn) in MERGING and issubclass(kind, dict)
 
 
 MERGING = ("update", "__ior__", "__init__")

@@ -172,6 +172,10 @@ def test_functions_that_the_library_calls_back(name, monkeypatch):
         assert torch.equal(target(x), fn(x)), value
 
 
+class OfKeys:
+    keys = ("a",)
+
+
 # What Python code answers to C code that has called it back, and what C code finds in that: (methods, use, what `held` is).
 KEYS = {"keys": lambda s: s.held, "__getitem__": lambda s, k: 1}
 AT = {"at": lambda s, i: s.held[i]}
@@ -183,6 +187,7 @@ ANSWERS = {
     "keys of a mapping, made": (KEYS, OrderedDict, SOME),
     "keys of a mapping, in place": (KEYS, lambda o: {}.__ior__(o), SOME),
     "keys of a mapping, more": (KEYS, lambda o: dict.update(d := {"q": 1}, o, z=1) or d, SOME),
+    "keys of a mapping, behind a factory": (KEYS, lambda o: (defaultdict(dict, o), defaultdict(OrderedDict), defaultdict(OfKeys)), SOME),
     "pairs": ({"__iter__": lambda s: iter(s.held)}, lambda o: [d := {}, d.update(o)], PAIRS),
     "pairs, mapped": (AT, lambda o: [d := {}, d.update(map(o.at, [0]))], PAIRS),
     "truth in a filter": (AT, lambda o: list(filter(o.at, [0, 1])), TRUTHS),

@@ -90,8 +90,10 @@ OF_ITEMS = frozenset({
 def holds_only(fn: Any, a: Any) -> bool:
     """Whether C code `fn` does not look into what is in container `a` that it is given."""
     t = type(fn)
+    if (type(a) in ITERATORS or type(a) is Generator) and fills_dicts(fn):
+        return False  # it walks pairs
     if t in METHODS_OF_C or t is types.BuiltinFunctionType and type(fn.__self__) not in (types.ModuleType, types.NoneType):
-        of_dict = isinstance(a, dict) or isinstance(getattr(fn, "__self__", None), dict) and type(a) not in ITERATORS
+        of_dict = isinstance(a, dict) or isinstance(getattr(fn, "__self__", None), dict)
         return fn.__name__ in OF_HOLDERS or of_dict and fn.__name__ in MERGES
     return id(fn) in HOLDER_IDS or t in GETTERS
 
@@ -145,14 +147,20 @@ def to_c(fn: Any, a: Any, position: int | None = None) -> Any:
 
 def merges(fn: Any, position: int | None) -> bool:
     """Whether C code takes what it is given there for a mapping if that has `keys`, also as an attribute of its own."""
-    of = getattr(fn, "__self__", None) if type(fn) is types.BuiltinFunctionType else getattr(fn, "__objclass__", None)
-    kind = of if isinstance(of, type) else type(of)
-    if fn is collections.OrderedDict or fn is collections.defaultdict:
-        return position == (fn is collections.defaultdict)
-    return position is not None and name_of(fn) in MERGING and issubclass(kind, dict)
+    if isinstance(fn, type) and issubclass(fn, collections.defaultdict):
+        return position == 1
+    return position is not None and fills_dicts(fn)
 
 
-MERGING = ("update", "__ior__", "__init__")
+def fills_dicts(fn: Any) -> bool:
+    """Whether C code makes a dict, or adds to one, of a mapping or pairs."""
+    if isinstance(fn, type):
+        return issubclass(fn, dict)
+    of = getattr(fn, "__objclass__", None) or getattr(fn, "__self__", None)
+    return name_of(fn) in FILLING and issubclass(of if isinstance(of, type) else type(of), dict)
+
+
+FILLING = ("update", "__ior__", "__init__")
 
 
 def item_for_c(fn: Any, item: Any) -> Any:

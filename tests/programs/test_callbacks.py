@@ -190,6 +190,8 @@ ANSWERS = {
     "keys of a mapping, behind a factory": (KEYS, lambda o: (defaultdict(dict, o), defaultdict(OrderedDict), defaultdict(OfKeys)), SOME),
     "pairs": ({"__iter__": lambda s: iter(s.held)}, lambda o: [d := {}, d.update(o)], PAIRS),
     "pairs, mapped": (AT, lambda o: [d := {}, d.update(map(o.at, [0]))], PAIRS),
+    "pairs of a generator": ({"__iter__": lambda s: (p for p in s.held)}, lambda o: ({}.__ior__(o), OrderedDict(p for p in o.held)), PAIRS),
+    "pairs of iterators": ({"each": lambda s: iter(s.held)}, lambda o: (OrderedDict(o.each()), dict.update(d := {}, o.each()) or d), PAIRS),
     "truth in a filter": (AT, lambda o: list(filter(o.at, [0, 1])), TRUTHS),
     "truth in takewhile": (AT, lambda o: list(itertools.takewhile(o.at, [0, 1])), TRUTHS),
     "truth of any": (AT, lambda o: (any(map(o.at, [0])), all(map(o.at, [1]))), TRUTHS),

@@ -761,6 +761,7 @@ def captured_frame(fn: Any, args: list) -> Any:
             shadows.hashed_by(args[0], args[0], "__class__")
         vm.asking += asks
         vm.hashing += hashes
+        reader, vm.reader = vm.reader, None
         try:
             with layout.program():
                 r = vm.run(f)
@@ -769,8 +770,9 @@ def captured_frame(fn: Any, args: list) -> Any:
             # C code wants a real number of what it asks for one; from Python, a lookaside may ask and keep the symbol
             if type(r) in SYMS and args and not NUMBERS_FOR_C.isdisjoint((fn.__name__, *roles(fn, type(args[0])))):
                 return symnode.concrete(r)
-            return answered(vm.reader, names, r)
+            return answered(reader, names, r)
         finally:
+            vm.reader = reader
             vm.depth -= 1
             vm.asking -= asks
             vm.hashing -= hashes

@@ -346,6 +346,9 @@ def answered(reader: Any, names: Any, r: Any) -> Any:
     """What Python code that C code has called back, by these names, answers: mostly `reader` looks into that as into its arguments."""
     if LOOKED_INTO.isdisjoint(names) and (id(reader) in HANDS_ON or type(reader) in GETTERS or name_of(reader) in OF_HOLDERS - LOOKS):
         return r  # which is handed on
+    if reader is None:  # PyTorch's own, which is not called from here
+        shadows.read_deep(vm.world, r)
+        return r
     return to_c(reader, r)
 
 

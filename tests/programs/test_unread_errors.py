@@ -289,6 +289,10 @@ WINDOWS = {
     "divisor": lambda x: F.avg_pool2d(x, 2, divisor_override=0),
     "unfold": lambda x: F.unfold(x[None], 2, padding=-1),
     "unfold, a method": lambda x: x.unfold(1, -1, 1),
+    "padding of a convolution": lambda x: F.conv1d(x, torch.ones(2, 6, 2), padding=-1),
+    "dilation of a convolution": lambda x: F.conv1d(x, torch.ones(2, 6, 2), dilation=-1),
+    "no dilation": lambda x: F.conv1d(x, torch.ones(2, 6, 2), dilation=0),
+    "stride of a convolution": lambda x: F.conv_transpose1d(x, torch.ones(6, 2, 2), stride=0),
     "bytes beyond 64 bits": lambda x: torch.zeros(2**61 + 1),
     "rows beyond 64 bits": lambda x: torch.zeros(2**40, 2**30, dtype=torch.int8),
 }

@@ -8,9 +8,9 @@ import torch
 
 from pliant.graph import symnode
 from pliant.graph.layout import has_channels_last_strides, is_declared, is_open
-from pliant.graph.rules.shape import channels_last_strides, holds, is_packed, key, new, preserved_strides, require_equal, strided
+from pliant.graph.rules.shape import channels_last_strides, holds, is_packed, key, less, new, preserved_strides, require_equal, strided
 from pliant.graph.rules.table import rule
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic import ops
 
 WHOLE_FLOATS = (torch.float32, torch.float64)
@@ -113,11 +113,23 @@ def at(values: list, i: int) -> Any:
     return values[i] if len(values) > 1 else values[0]
 
 
+def check_windows(trace: Any, stride: list, padding: list, dilation: list, output_padding: list) -> None:
+    """What the kernels of convolutions refuse; none is asked where nobody reads what they make."""
+    for values, least, words in ((padding, 0, "negative padding is not supported"),
+            (output_padding, 0, "negative output_padding is not supported"), (stride, 1, "non-positive stride is not supported"),
+            (dilation, 0, "dilation should be greater than zero")):
+        if any([less(trace, v, least) for v in values]):
+            raise RuntimeError(words)
+    if any([less(trace, v, 1) for v in dilation]) or any([less(trace, 2**31 - 1, v) for v in (*stride, *padding, *dilation)]):
+        raise Untraceable("convolution", "windows that kernels may refuse, each in its words")
+
+
 @rule("convolution")
 def convolution(
     trace: Any, x: TracedTensor, weight: TracedTensor, bias: Any, stride: list, padding: list, dilation: list, transposed: bool,
     output_padding: list, groups: int,
 ) -> Any:  # fmt: skip
+    check_windows(trace, stride, padding, dilation, output_padding)
     n = len(x.sizes) - 2
     if n < 1 or len(weight.sizes) != n + 2 or x.dtype is not weight.dtype or x.dtype not in WHOLE_FLOATS or x.device.type != "cpu":
         return NotImplemented

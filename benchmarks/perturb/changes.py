@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.perturb import leaves, values
+from benchmarks.perturb import leaves, structure, values
 from benchmarks.perturb import made as made_rows
 from benchmarks.perturb.places import Place, Walk, is_library
 from benchmarks.perturb.protocols import instance_space
 from benchmarks.perturb.values import SKIP, passed_on, shallow, wrapped
 
-MADE = (*made_rows.MADE, *leaves.MADE)
+MADE = (*made_rows.MADE, *leaves.MADE, *structure.MADE)
 REPLACED = (*values.REPLACED, *leaves.REPLACED)
 
 

@@ -51,6 +51,18 @@ def intrinsic(number: int, operands: int) -> FunctionType:
     return FunctionType(code, {"__builtins__": builtins})  # through which some import
 
 
+@functools.cache
+def keyword_merger(file: str) -> FunctionType:
+    """A function, of this file, of a callable, a dict and what is merged into that as keywords: by the instruction, whose words name the
+    callable."""
+    below = [0] * (2 + version.CALLABLE_FIRST)  # the callable where CPython looks for it
+    raw = ins(K.RESUME) + b"".join([ins(K.LOAD_LOCAL, i) for i in (*below, 1, 2)]) + ins(K.DICT_MERGE, 1)
+    raw += ins(K.POP) * (len(below) + 1) + ins(K.LOAD_LOCAL, 1) + ins(K.RETURN)
+    code = (lambda a, b, c: b).__code__
+    code = code.replace(co_code=raw, co_stacksize=len(below) + 2, co_linetable=no_lines(len(raw) // UNIT), co_filename=file)
+    return FunctionType(code, {})
+
+
 exception_table = version.exception_table
 
 

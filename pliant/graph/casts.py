@@ -16,7 +16,11 @@ has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 CAST = torch.ops.aten._to_copy.default
 
 
-INSIDE = (torch.ops.aten.linalg_pinv.atol_rtol_tensor, torch.ops.aten._trilinear.default)
+INSIDE = (
+    torch.ops.aten.linalg_pinv.atol_rtol_tensor, torch.ops.aten._trilinear.default, torch.ops.aten.affine_grid_generator.default,
+    torch.ops.aten.affine_grid_generator_backward.default, torch.ops.aten._transformer_encoder_layer_fwd.default,
+    torch.ops.aten._native_multi_head_attention.default,
+)  # fmt: skip
 """PyTorch's operators whose C++ code multiplies matrices in half precision under autocast."""
 KEYS = (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA"))
 

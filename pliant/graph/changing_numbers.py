@@ -78,7 +78,13 @@ def tensor_of(v: Any, x: Any) -> Any:
 
 def refuse(*options: Any) -> None:
     """These options are not decomposed."""
-    if any([o is not None and o is not False for o in options]):
+    if any([o is not None for o in options]):
+        raise NotDecomposed
+
+
+def apart(inplace: Any) -> None:
+    """Nothing is written in place, as the option says that Python code of PyTorch's asks whether it is true."""
+    if inplace is not None and inplace is not False:
         raise NotDecomposed
 
 
@@ -97,21 +103,21 @@ def flag(b: Any) -> bool:
 
 # -- activations ----------------------------------------------------------------------------------------------------------------
 def leaky_relu(x: Any, negative_slope: Any = 0.01, inplace: Any = False) -> Any:
-    refuse(inplace)
+    apart(inplace)
     w = real(x)
     return back(torch.where(w > 0, w, w * number(negative_slope)), x)
 
 
 def elu(x: Any, alpha: Any = 1.0, inplace: Any = False) -> Any:
     """The exponential sees no positive number: where the other branch counts, its derivative would be inf times zero."""
-    refuse(inplace)
+    apart(inplace)
     w = real(x)
     low = torch.where(w <= 0, w, torch.zeros_like(w))
     return back(torch.where(w <= 0, torch.expm1(low) * number(alpha), w), x)
 
 
 def celu(x: Any, alpha: Any = 1.0, inplace: Any = False) -> Any:
-    refuse(inplace)
+    apart(inplace)
     w = real(x)
     apart_from_nothing(alpha)
     low = torch.where(w <= 0, w, torch.zeros_like(w))
@@ -128,7 +134,7 @@ def softplus(x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
 
 
 def threshold(x: Any, threshold: Any, value: Any, inplace: Any = False) -> Any:
-    refuse(inplace)
+    apart(inplace)
     w = real(x)
     return back(torch.where(w <= number(threshold), tensor_of(number(value), w), w), x)
 
@@ -349,7 +355,8 @@ def poisson_nll_loss(
     reduction: Any = "mean",
 ) -> Any:  # fmt: skip
     old_ways(size_average, reduce)
-    refuse(full)
+    if flag(full):
+        raise NotDecomposed
     alike(x, target)
     return reduced(torch.exp(x) - target * x if flag(log_input) else x - target * torch.log(x + number(eps)), reduction)
 
@@ -403,7 +410,7 @@ def drawn(x: Any, keep: Any) -> Any:
 
 def drops(x: Any, p: Any, training: Any, inplace: Any) -> bool:
     """Whether anything is dropped: of no elements nothing is. Whatever is out of range is left to PyTorch."""
-    refuse(inplace)
+    apart(inplace)
     if type(x) is not TracedTensor or x.dtype not in REALS or not (number(p) > 0 and p < 1) or type(training) is not bool:
         raise NotDecomposed
     return training and all([bool(n != 0) for n in x.shape])

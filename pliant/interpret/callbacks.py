@@ -19,23 +19,27 @@ from pliant.interpret import policy
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import CALLBACKS, LOOKASIDES, call, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.gate import SYM_TYPES, through_c, to_c
+from pliant.interpret.gate import SYM_TYPES, answered, through_c, to_c
 from pliant.interpret.lookasides import iterable, lookaside
-from pliant.interpret.slots import get_iter, get_next, iterator, unpack
+from pliant.interpret.slots import get_iter, get_next, iterator, truth, unpack
 from pliant.interpret.state import Break, Restart, vm
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 
 
+TRUTH = "truth"
+
+
 class Callback:
-    """A function as C code is given it: called, it is called by the interpreter. `read`: C code looks at what it returns.
+    """A function as C code is given it: called, it is called by the interpreter. `read`: C code looks at what it returns (`TRUTH`: it asks
+    whether that is true).
 
     `symbolic`: it has returned symbolic numbers.
     """
 
     __slots__ = ("fn", "read", "symbolic")
 
-    def __init__(self, fn: Any, read: bool = False) -> None:
+    def __init__(self, fn: Any, read: Any = False) -> None:
         self.fn = fn
         self.read = read
         self.symbolic = False
@@ -43,9 +47,10 @@ class Callback:
     def __call__(self, *args: Any) -> Any:
         try:
             r = call(self.fn, args, {})
-            if self.read:
-                r = to_c(self.fn, r)
-                self.symbolic |= type(r) in SYM_TYPES
+            if self.read == TRUTH:
+                return truth(r)
+            r = to_c(self.fn, r) if self.read else answered(vm.reader, (), r)
+            self.symbolic |= self.read and type(r) in SYM_TYPES
         except (Break, Restart) as e:
             through_c(e)
             raise
@@ -77,12 +82,17 @@ def no_ids(fn: Any) -> Any:
     return fn
 
 
+def predicate(fn: Any) -> Any:
+    """What C code is given for `fn`, of whose results it asks whether they are true."""
+    return fn if type(fn) is Callback else Callback(no_ids(fn), TRUTH)
+
+
 # -- builtins ----------------------------------------------------------------------------------------------------
-def over(fn: Any, args: tuple, kw: dict) -> Any:
-    """`map(function, *iterables)` and `itertools.starmap`: lazily, item by item."""
+def over(fn: Any, args: tuple, kw: dict, made: Callable = callback) -> Any:
+    """`map(function, *iterables)` and its like: lazily, item by item."""
     if len(args) < 2 or kw:
         return native(fn, args, kw)
-    return native(fn, (callback(args[0]), *[iterable(a) for a in args[1:]]), kw)
+    return native(fn, (made(args[0]), *[iterable(a) for a in args[1:]]), kw)
 
 
 LOOKASIDES[map] = functools.partial(over, map)
@@ -92,7 +102,7 @@ def chosen(fn: Any, args: tuple, kw: dict) -> Any:
     """`filter` and its like: by a predicate, of which None stands for the items' own truth."""
     if len(args) != 2 or kw:
         return native(fn, args, kw)
-    return native(fn, (callback(bool if args[0] is None else args[0]), iterable(args[1])), {})
+    return native(fn, (predicate(bool if args[0] is None else args[0]), iterable(args[1])), {})
 
 
 for _fn in (filter, itertools.filterfalse):
@@ -125,6 +135,7 @@ ACCUMULATE = itertools.accumulate
 GROUPBY = itertools.groupby
 FROM_ITERABLE = itertools.chain.from_iterable
 COMPRESS = itertools.compress
+STARMAP = itertools.starmap
 
 
 @lookaside(functools.reduce)
@@ -150,8 +161,15 @@ def l_reduce(args: tuple, kw: dict) -> Any:
 
 
 # -- itertools ---------------------------------------------------------------------------------------------------
-for _fn in (itertools.starmap, itertools.takewhile, itertools.dropwhile):  # type: ignore[assignment]
-    LOOKASIDES[_fn] = functools.partial(over, _fn)
+for _fn in (itertools.takewhile, itertools.dropwhile):  # type: ignore[assignment]
+    LOOKASIDES[_fn] = functools.partial(over, _fn, made=predicate)
+
+
+@lookaside(itertools.starmap)
+def l_starmap(args: tuple, kw: dict) -> Any:
+    if len(args) != 2 or kw:
+        return native(STARMAP, args, kw)
+    return native(STARMAP, (callback(args[0]), native(map, (Callback(tuple), iterable(args[1])), {})), {})
 
 
 @lookaside(itertools.accumulate)

@@ -146,7 +146,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
         if type(fn) is FunctionType and fn in LOOKASIDES:  # its lookaside has seen to what it reads, and runs it
             r = engine.call_in_mode(engine.OFF, fn, args, kwargs)
         else:
-            r = engine.call_captured(fn, args, kwargs)
+            r = gate.in_c(fn, args, kwargs)
     except (TypeError, ValueError):
         if vm.pending is not None:
             raise

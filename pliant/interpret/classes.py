@@ -40,6 +40,7 @@ from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import CellType, cell_name, global_value, load_deref
 from pliant.interpret.shadows import WRITTEN
+from pliant.interpret.slips import slipped
 from pliant.interpret.slots import delitem, getitem, setitem
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.type_names import type_name
@@ -126,10 +127,13 @@ def resolve_bases(given: list) -> tuple:
 
 
 def mro_entries(b: Any, given: tuple) -> Any:
-    m = lookup(type(b), "__mro_entries__")
-    if m is UNSET:
+    try:
+        asked = getattr_(b, "__mro_entries__")
+    except AttributeError as e:
+        if slipped(e):
+            raise
         return (b,)
-    return call(getattr_(b, "__mro_entries__"), (given,), {})
+    return call(asked, (given,), {})
 
 
 def metaclass_of(bases: tuple, given: Any) -> type:

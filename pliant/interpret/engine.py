@@ -110,7 +110,7 @@ from pliant.interpret.calls import BY_CODE, guard_function, inline, new_frame
 from pliant.interpret.capture import CaptureFailed, FirstCall, LeftToPython, UserError
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
-from pliant.interpret.gate import captured_call, readable, through_c
+from pliant.interpret.gate import answered, captured_call, readable, through_c
 from pliant.interpret.late_lists import check_late_lists
 from pliant.interpret.late_text import LateText, TextNeeded, check_forgotten
 from pliant.interpret.opaque import Opaque
@@ -764,6 +764,7 @@ def captured_frame(fn: Any, args: list) -> Any:
             shadows.hashed_by(args[0], args[0], "__class__")
         vm.asking += asks
         vm.hashing += hashes
+        reader, vm.reader = vm.reader, None
         try:
             with layout.program():
                 r = vm.run(f)
@@ -772,8 +773,9 @@ def captured_frame(fn: Any, args: list) -> Any:
             # C code wants a real number of what it asks for one; from Python, a lookaside may ask and keep the symbol
             if type(r) in SYMS and args and not NUMBERS_FOR_C.isdisjoint((fn.__name__, *roles(fn, type(args[0])))):
                 return symnode.concrete(r)
-            return r
+            return answered(reader, names, r)
         finally:
+            vm.reader = reader
             vm.depth -= 1
             vm.asking -= asks
             vm.hashing -= hashes

@@ -18,6 +18,7 @@ Python methods that C code calls on what it is given come back to the interprete
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import functools
 import itertools
@@ -89,9 +90,11 @@ OF_ITEMS = frozenset({
 def holds_only(fn: Any, a: Any) -> bool:
     """Whether C code `fn` does not look into what is in container `a` that it is given."""
     t = type(fn)
+    if (type(a) in ITERATORS or type(a) is Generator) and fills_dicts(fn):
+        return False  # it walks pairs
     if t in METHODS_OF_C or t is types.BuiltinFunctionType and type(fn.__self__) not in (types.ModuleType, types.NoneType):
-        merges = fn.__name__ in MERGES and (isinstance(a, dict) or isinstance(getattr(fn, "__self__", None), dict))
-        return merges or fn.__name__ in OF_HOLDERS
+        of_dict = isinstance(a, dict) or isinstance(getattr(fn, "__self__", None), dict)
+        return fn.__name__ in OF_HOLDERS or of_dict and fn.__name__ in MERGES
     return id(fn) in HOLDER_IDS or t in GETTERS
 
 
@@ -127,6 +130,7 @@ def to_c(fn: Any, a: Any, position: int | None = None) -> Any:
         if isinstance(getattr(fn, "__self__", None), KEYED):
             lookup(t, "__hash__"), lookup(t, "__eq__")
             world.known_by_identity(a)
+        return vm.mapping_for_c(a) if merges(fn, position) else a
     elif t in VIEWS:
         walk(fn, behind_view(a))
     elif t in ITERATORS and not holds_only(fn, a):
@@ -136,7 +140,27 @@ def to_c(fn: Any, a: Any, position: int | None = None) -> Any:
         walk(fn, a.args)
         if t is functools.partial:
             walk(fn, a.keywords)
+    elif merges(fn, position):
+        return vm.mapping_for_c(a)
     return a
+
+
+def merges(fn: Any, position: int | None) -> bool:
+    """Whether C code takes what it is given there for a mapping if that has `keys`, also as an attribute of its own."""
+    if isinstance(fn, type) and issubclass(fn, collections.defaultdict):
+        return position == 1
+    return position is not None and fills_dicts(fn)
+
+
+def fills_dicts(fn: Any) -> bool:
+    """Whether C code makes a dict, or adds to one, of a mapping or pairs."""
+    if isinstance(fn, type):
+        return issubclass(fn, dict)
+    of = getattr(fn, "__objclass__", None) or getattr(fn, "__self__", None)
+    return name_of(fn) in FILLING and issubclass(of if isinstance(of, type) else type(of), dict)
+
+
+FILLING = ("update", "__ior__", "__init__")
 
 
 def item_for_c(fn: Any, item: Any) -> Any:
@@ -222,10 +246,28 @@ ASKS: dict[Any, tuple[str, ...]] = {
 """Special methods that a C function asks its arguments for, one in the place of another: a class may get one later."""
 
 
+WRAPPED = ("__module__", "__name__", "__qualname__", "__doc__", "__isabstractmethod__")
+READS: dict[Any, tuple[str, ...]] = {
+    property: ("__doc__", "__isabstractmethod__"), staticmethod: WRAPPED, classmethod: WRAPPED,
+}  # fmt: skip
+"""Attributes that a C function reads of what it is given: any object may have them, or get them later."""
+
+
 def guard_asked(fn: Any, args: tuple) -> None:
     for name in ASKS.get(fn, ()):
         for a in args:
             lookup(type(a), name)
+    for name in READS.get(fn, ()):
+        for a in args:
+            if type(a) not in ROWS and not isinstance(a, type) and answers_plainly(type(a), name):
+                with contextlib.suppress(AttributeError):
+                    getattr_(a, name)
+
+
+def answers_plainly(t: type, name: str) -> bool:
+    """Whether no code of the program runs where that attribute is read; what does run is interpreted."""
+    own = lookup(t, "__getattr__") is not UNSET or lookup(t, "__getattribute__") is not object.__getattribute__
+    return not own and type(lookup(t, name)) not in (property, FunctionType)
 
 
 KEYED = (dict, set, frozenset)
@@ -276,10 +318,38 @@ def captured(fn: Callable, *args: Any) -> Any:
 
 def captured_call(fn: Callable, args: tuple, kwargs: dict) -> Any:
     """The same with keywords."""
-    r = engine.call_captured(fn, args, kwargs)
+    r = in_c(fn, args, kwargs)
     if vm.pending is not None:
         raise taken()
     return r
+
+
+def in_c(fn: Callable, args: tuple, kwargs: dict) -> Any:
+    """Run C code: what it calls back gives its answers to `fn`."""
+    outer, vm.reader = vm.reader, fn
+    try:
+        return engine.call_captured(fn, args, kwargs)
+    finally:
+        vm.reader = outer
+
+
+LOOKED_INTO = {*(f"__{n}__" for n in "iter eq ne lt le gt ge bool contains instancecheck subclasscheck".split()), "keys", "items"}
+"""Methods of Python whose answer is walked, or asked whether it is true, by whoever calls them."""
+ASKS_MORE = (
+    dict, collections.OrderedDict, collections.defaultdict, len, isinstance, issubclass, bool, operator.not_, operator.truth, slice, type,
+)  # fmt: skip
+HANDS_ON = HOLDER_IDS - {*map(id, ASKS_MORE)}
+LOOKS = {"__init__", "__new__", "_replace", "_make", "__len__", "cast"}
+
+
+def answered(reader: Any, names: Any, r: Any) -> Any:
+    """What Python code that C code has called back, by these names, answers: mostly `reader` looks into that as into its arguments."""
+    if LOOKED_INTO.isdisjoint(names) and (id(reader) in HANDS_ON or type(reader) in GETTERS or name_of(reader) in OF_HOLDERS - LOOKS):
+        return r  # which is handed on
+    if reader is None:  # PyTorch's own, which is not called from here
+        shadows.read_deep(vm.world, r)
+        return r
+    return to_c(reader, r)
 
 
 def through_c(e: BaseException) -> None:
@@ -471,8 +541,8 @@ def fixed(a: Any) -> bool:
 
 
 __all__ = [
-    "captured", "captured_call", "has_c_state", "index", "name_of", "opaque", "ordered", "position", "readable", "through_c", "to_c",
-    "to_graph",
+    "answered", "captured", "captured_call", "has_c_state", "in_c", "index", "name_of", "opaque", "ordered", "position", "readable",
+    "through_c", "to_c", "to_graph",
 ]  # fmt: skip
 
 

@@ -29,8 +29,10 @@ from pliant.interpret import process_state
 from pliant.interpret.attributes import bound_special, getattr_, guard_order, lookup
 from pliant.interpret.calls import LOOKASIDES, call, interp
 from pliant.interpret.capture import UNSET
+from pliant.interpret.gate import has_c_state
 from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.opaque import Opaque
+from pliant.interpret.slips import slipped
 from pliant.interpret.slots import truth, unpack
 from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import ROWS
@@ -78,6 +80,7 @@ def by_class(o: Any, cls: Any) -> bool:
     """What `type.__instancecheck__` says: by the type of the object, or what it gives as its `__class__`."""
     seen = type_of(o)
     if type(cls) is TENSOR_KIND or not isinstance(cls, type):
+        without_bases(cls)
         return isinstance(o, cls)  # or an error, in CPython's words
     if seen is not type(o):
         return issubclass(seen, cls)
@@ -89,6 +92,20 @@ def by_class(o: Any, cls: Any) -> bool:
         return False
     guard_order(other)
     return cls in other.__mro__
+
+
+def without_bases(cls: Any) -> None:
+    """C takes an object for a class that has `__bases__`: raises Break where an object of the program's has."""
+    t: Any = type(cls)
+    if issubclass(t, type) or id(cls) not in vm.world.outside or t.__module__ == "typing" or has_c_state(t):
+        return
+    try:
+        getattr_(cls, "__bases__")
+    except AttributeError as e:
+        if slipped(e):
+            raise
+        return
+    raise Break("PL0007", f"the bases of a {t.__qualname__}, which is no class", clean=True)
 
 
 def other_class(o: Any, t: type) -> type | None:
@@ -229,6 +246,8 @@ def is_subclass(a: Any, cls: Any) -> bool:
             raise Break("PL0017", f"issubclass() of {c.source.name}", clean=True)
     m = lookup(type(cls), "__subclasscheck__")
     if not isinstance(a, type) or not isinstance(cls, type):
+        without_bases(a)
+        without_bases(cls)
         return issubclass(a, cls)
     guard_order(a)
     if type(m) is FunctionType:

@@ -185,23 +185,29 @@ def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:
         args = tuple(all_of(args, lambda: f"{function_text(fn)} argument after * must be an iterable, not {class_name(args)}"))
         f.stack[len(f.stack) - 1 - (flags & 1)] = args
     if flags & 1:
-        if not mappings.is_mapping(kw):
-            raise TypeError(f"{function_text(fn)} argument after ** must be a mapping, not {class_name(kw)}")
-        entries = keywords_of(fn, kw)
+        entries = entries_of(kw, lambda: no_keywords(fn, kw), {})
         if type(kw) is not dict:
             f.stack[-1] = entries
         kw = dict(entries)
+        if not all(isinstance(k, str) for k in kw):
+            raise TypeError("keywords must be strings")
     return fn, args, kw
 
 
-def keywords_of(fn: Any, v: Any) -> dict:
-    """The items of what is given as `**v`. Whoever raises an AttributeError for it, CPython says this."""
+def entries_of(v: Any, refusal: Callable[[], str], known: dict | None = None) -> dict:
+    """The items of a mapping, none of whose keys is in `known`, if that is given. Of an AttributeError CPython says that it is none."""
+    if not mappings.is_mapping(v):
+        raise TypeError(refusal())
     try:
-        return mappings.entries(v)
+        return mappings.entries(v, known)
     except AttributeError as e:
         if slipped(e):
             raise
-    raise TypeError(f"{function_text(fn)} argument after ** must be a mapping, not {class_name(v)}")
+    raise TypeError(refusal())
+
+
+def no_keywords(fn: Any, v: Any) -> str:
+    return f"{function_text(fn)} argument after ** must be a mapping, not {class_name(v)}"
 
 
 def class_name(v: Any) -> str:
@@ -449,23 +455,15 @@ def callee(s: list, n: int) -> Any:
 def merged(f: Any, n: int, unique: bool) -> None:
     s = f.stack
     v, target = s[-1], growing(s[-n - 1], "items for")
-    if not mappings.is_mapping(v):
-        if unique:
-            raise TypeError(f"{function_text(callee(s, n))} argument after ** must be a mapping, not {class_name(v)}")
-        raise TypeError(f"'{class_name(v)}' object is not a mapping")
-    v = keywords_of(callee(s, n), v) if unique else mappings.entries(v)
     if unique:
-        for k in v:
-            if not isinstance(k, str):
-                raise TypeError("keywords must be strings")
-            if k in target:
-                fn = callee(s, n)
-                raise TypeError(f"{function_text(fn)} got multiple values for keyword argument {k!r}")
+        items = entries_of(v, lambda: no_keywords(callee(s, n), v), target)
+    else:
+        items = entries_of(v, lambda: f"'{class_name(v)}' object is not a mapping")
     if id(target) in vm.world.by_copy:
-        for k, x in v.items():
+        for k, x in items.items():
             setitem(target, k, x)
     else:
-        target.update(v)
+        target.update(items)
     s.pop()
 
 

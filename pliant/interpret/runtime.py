@@ -12,8 +12,9 @@ import warnings
 from _abc import _abc_init
 from typing import Any
 
+from pliant.bytecode.assemble import keyword_merger
 from pliant.graph.originals import operator
-from pliant.interpret.type_names import function_text, type_name
+from pliant.interpret.type_names import type_name
 
 
 def call_if(taken: bool, fn: Any, args: tuple, kwargs: dict) -> None:
@@ -124,31 +125,14 @@ def submodule(module: Any, name: str) -> Any:
     raise ImportError(text, name=package, path=path)
 
 
-def pairs_of(other: Any, refusal: str) -> Any:
-    """The pairs of a mapping, as CPython finds them; TypeError for what is none: `dict.update` would take a list of pairs."""
-    if issubclass(type(other), dict) and type(other).__iter__ is dict.__iter__:
-        return dict.items(other)
-    try:
-        keys = other.keys()
-    except AttributeError:
-        raise TypeError(refusal.format(type_name(type(other)))) from None
-    return ((k, other[k]) for k in keys)
-
-
 def dict_update(target: dict, other: Any) -> None:
-    if issubclass(type(other), dict):  # C takes the hashes that a dict has stored: a key may have another by now
-        target.update(other)
-    else:
-        target.update(pairs_of(other, "{!r} object is not a mapping"))
+    merged = {**target, **other}
+    target.clear()
+    target.update(merged)  # which takes the hashes that a dict has stored: a key may have another by now
 
 
 def dict_merge(target: dict, other: Any, callee: Any) -> None:
-    for k, v in pairs_of(other, f"{function_text(callee)} argument after ** must be a mapping, not {{}}"):
-        if not isinstance(k, str):
-            raise TypeError("keywords must be strings")
-        if k in target:
-            raise TypeError(f"{function_text(callee)} got multiple values for keyword argument {k!r}")
-        target[k] = v
+    keyword_merger(__file__)(callee, target, other)
 
 
 def build_set(*items: Any) -> set:

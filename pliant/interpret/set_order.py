@@ -11,10 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from pliant import native
+from pliant.graph.symnode import SYMS
 from pliant.guards.views import VALUES, held_by_set
 
 Table = tuple[tuple, tuple]  # the places of members, and their hashes
 OF_VALUES = {int, bool, float, complex, type(None)}  # their hashes are those of any process (but that of None)
+
+
+def known(x: Any) -> Any:
+    """A member as it is hashed: a number that changes was pinned when it became one."""
+    return x.node.hint if type(x) in SYMS else x
 
 
 def plain(x: Any) -> bool:
@@ -34,12 +40,13 @@ def members(s: Any) -> list:
 
 def table_of(s: Any) -> Table | None:
     """The table of a set, if one of its kind can be made."""
-    items = members(s)
+    items = [*map(known, members(s))]
     return (native.places_in_set(s), tuple(map(hash, items))) if all(map(plain, items)) else None
 
 
 def by_itself(items: list, table: Table) -> bool:
     """Whether a new set of these has this table."""
+    items = [*map(known, items)]
     s = set(items)
     return native.places_in_set(s) == table[0] and alike(members(s), items)
 

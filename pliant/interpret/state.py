@@ -123,6 +123,7 @@ class Session:
     # where the interpreter stands
     frame: Any = None
     exc: BaseException | None = None  # the exception that the program handles just now
+    reader: Any = None  # the C code that runs, which Python code that it calls back gives its answers
     pending: BaseException | None = None  # a break inside Python code that C code has started, on its way out through that
     depth: int = 0
     frames_made: int = 0
@@ -183,6 +184,7 @@ class Interpreter(Session):
     outside_key: Callable  # (key) -> what it is in a dict of the outside
     holds_key: Callable  # (dict, key) -> whether it is there
     callback_key: Callable  # (key function) -> what C code is given for it
+    mapping_for_c: Callable  # (object) -> what C code that merges it is given for it
     same_object: Callable  # `a is b`
     specialize: Callable  # a symbolic number, pinned
     type_of: Callable

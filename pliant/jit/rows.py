@@ -142,7 +142,7 @@ def in_order(b: Builder, v: Any) -> str:
     """The table of a set, for what makes it again; "None" where a new one gets it by itself, or nothing is known of what it will be."""
     table = set_order.table_of(v)
     items = set_order.members(v)
-    if not all(map(set_order.portable, items)) and len(items) > 1:
+    if not all([set_order.portable(set_order.known(x)) for x in items]) and len(items) > 1:
         b.world.bound_here = "the order of a set"
     return "None" if table is None or set_order.by_itself(items, table) else b.constant(table, "table")
 

@@ -91,11 +91,23 @@ def _(x, w):
 
 told.register_autocast("cpu", torch.bfloat16)
 
+layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
+
+
+@torch.no_grad()
+def transformed(x):
+    """By the operator that does all of a layer."""
+    return layer(x[None])
+
+
 INSIDE = {
     "operators of others": (lambda x: product(x, x.T), True),
     "operators that say what autocast is to do": (lambda x: told(x, x.T), False),
     "pinv": (torch.linalg.pinv, True),
     "bilinear": (lambda x: F.bilinear(x, x, torch.linspace(-1, 1, 2 * x.shape[1] ** 2).reshape(2, x.shape[1], x.shape[1])), True),
+    "grids": (lambda x: F.affine_grid(x[None, :2, :3], (1, 1, 2, 3)), True),
+    "grids in three dims": (lambda x: F.affine_grid(x[None, :3, :4], (1, 1, 2, 3, 2)), True),
+    "layers of transformers": (lambda x: transformed(x), True),
     "inv": (lambda x: torch.linalg.inv(x @ x.T + torch.eye(x.shape[0])), False),
 }
 

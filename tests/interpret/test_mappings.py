@@ -73,6 +73,34 @@ class KeysAlone(Plain):
         return ["a"]
 
 
+class KeysOf(OfKeys):
+    def __init__(self, held):
+        self.held = held
+
+    def keys(self):
+        return self.held
+
+
+class Missing(KeysOf):
+    """Raises by an instruction, or by `raise`: CPython 3.11 takes that for two things where keywords are merged."""
+
+    def __init__(self, error, key, by_hand):
+        super().__init__([key])
+        self.error, self.by_hand = error, by_hand
+
+    def __getitem__(self, key):
+        if self.by_hand:
+            raise self.error(key)
+        return {}[key]
+
+
+def handling(run):
+    try:
+        raise ValueError
+    except ValueError:
+        return run()
+
+
 def told(**given):
     return given
 
@@ -84,6 +112,10 @@ USES = {
     "call": lambda m: told(**m),
     "call with more": lambda m: told(z=1, **m),
     "call twice": lambda m: told(**m, **m),
+    "call while one is handled": lambda m: handling(lambda: told(a=1, **m)),
+    "call behind a break": lambda m: (torch._dynamo.graph_break(), told(z=1, **m))[1],
+    "update": lambda m: [d := {"z": 1}, d.update(m)],
+    "merge in place": lambda m: {"z": 1}.__ior__(m),
     "text": lambda m: f"{m} {m!r}",
 }
 MAPPINGS = {
@@ -101,6 +133,13 @@ MAPPINGS = {
     "namespace": lambda i: types.SimpleNamespace(keys=i),
     "user dict": lambda i: collections.UserDict(a=i),
     "pairs": lambda i: [("a", i)],
+    "a key twice": lambda i: with_keys("b", "b"),
+    "a key that is missing": lambda i: Missing(KeyError, "b", False),
+    "a key that is missing, said by hand": lambda i: Missing(KeyError, "b", True),
+    "an attribute that is missing": lambda i: Missing(AttributeError, "b", True),
+    "keys that are no items": lambda i: with_keys("a") if i == 1 else KeysOf(i),
+    "keys one by one": lambda i: KeysOf(c for c in "abc"[:i]),
+    "quoted": lambda i: {"a'b": i, 'z"': 2, "z": 1},
     "number": lambda i: i,
 }
 

@@ -234,3 +234,48 @@ def test_descriptors_that_lose_their_methods(program, held, gone):
         return out
 
     assert told(True) == told(False)
+
+
+class Plain:
+    def __repr__(self):
+        return "Plain"
+
+
+def as_base(o):
+    class Made(o):
+        pass
+
+    return [c.__name__ for c in Made.__mro__]
+
+
+BY_NAME = {
+    "the doc of a property": (lambda o: property(o).__doc__, {"__doc__": "a"}, {"__doc__": "b"}),
+    "an abstract property": (lambda o: property(o).__isabstractmethod__, {"__isabstractmethod__": True}, {"__isabstractmethod__": []}),
+    "what a static method takes over": (lambda o: (staticmethod(o).__doc__, getattr(staticmethod(o), "__name__", 1)), {"__doc__": "a",
+        "__name__": "n"}, {"__doc__": "b"}),
+    "what a class method takes over": (lambda o: (classmethod(o).__doc__, classmethod(o).__isabstractmethod__), {"__doc__": "a"},
+        {"__isabstractmethod__": True}),
+    "a class, to isinstance": (lambda o: isinstance(Plain(), o), {"__bases__": (int,)}, {"__bases__": ()}),
+    "a class, to issubclass": (lambda o: issubclass(o, int), {"__bases__": (int,)}, {"__bases__": ()}),
+    "a base": (as_base, {"__mro_entries__": lambda given: (list,)}, {"__mro_entries__": lambda given: (dict, Plain)}),
+    "keys": (dict, {"keys": lambda: []}, {"keys": lambda: ["a"]}),
+    "keys of an update": (lambda o: [d := {}, d.update(o)], {"keys": lambda: []}, {"keys": lambda: ["a"]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_attributes_of_objects_that_c_code_reads_by_name(name):
+    use, *held = BY_NAME[name]
+    if name == "a base":  # without, the words of the error are another matter
+        held = [*held, held[0]]
+    else:
+        held = [{}, *held, {}, held[0]]
+
+    def fn(x, o):
+        return x + 1, use(o)
+
+    target = pliant.compile(fn, backend="aten", strict=True)
+    for given in held:
+        o = Plain()
+        vars(o).update(given)
+        assert said(target, torch.ones(1), o) == said(fn, torch.ones(1), o), given

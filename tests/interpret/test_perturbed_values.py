@@ -321,3 +321,32 @@ def test_numbers_and_texts_given_back_are_those_given(made, found):
     for i in (1, 1, 2, 3, 1):
         v = made(i)
         assert compiled(torch.ones(2), v, Held(v), {"k": v}) is v
+
+
+def added(n, m):
+    s = set()
+    s.add(n)
+    s.add(m)
+    return s
+
+
+def updated(n, m):
+    s = {"b"}
+    s.update([n, "c"])
+    s |= {m, 100}
+    return s
+
+
+@pytest.mark.parametrize("make", [added, updated, lambda n, m: frozenset({n}.union((m,))), lambda n, m: {"b", n} ^ {m}])
+def test_sets_of_numbers_that_change_are_walked_as_eager_walks_them(make):
+    """7 and 15 want one place of a small table: which of them gets it is a matter of order."""
+
+    def fn(x, n, m):
+        s = make(n, m)
+        return x + 1, list(s), s
+
+    compiled = pliant.compile(fn, backend="aten", strict=True)
+    x = torch.ones(1)
+    for n, m in ((7, 15), (15, 7), (23, 7), (7, 23), (1, 2)):
+        want, got = fn(x, n, m), compiled(x, n, m)
+        assert got[1] == want[1] and list(got[2]) == list(want[2])

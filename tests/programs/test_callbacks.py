@@ -14,7 +14,7 @@ import json
 import operator
 import re
 import types
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 
 import pytest
 import torch
@@ -170,3 +170,59 @@ def test_functions_that_the_library_calls_back(name, monkeypatch):
     for value in (1.0, 1.0, 2.0, 3.0, 1.0):
         monkeypatch.setitem(globals(), "SCALE", value)
         assert torch.equal(target(x), fn(x)), value
+
+
+class OfKeys:
+    keys = ("a",)
+
+
+# What Python code answers to C code that has called it back, and what C code finds in that: (methods, use, what `held` is).
+KEYS = {"keys": lambda s: s.held, "__getitem__": lambda s, k: 1}
+AT = {"at": lambda s, i: s.held[i]}
+EQUAL = {"__eq__": lambda s, o: s.held, "__hash__": lambda s: 1}
+SOME, PAIRS = (["a"], ["b"], ["a", "b"], []), ([["a", 1]], [["b", 2]])
+TRUTHS, LISTS = ([[1], []], [[], [1]]), ([[1, 2], [3, 0]], [[1, 0], [2, 1]])
+ANSWERS = {
+    "keys of a mapping": (KEYS, lambda o: [d := {}, d.update(o)], SOME),
+    "keys of a mapping, made": (KEYS, OrderedDict, SOME),
+    "keys of a mapping, in place": (KEYS, lambda o: {}.__ior__(o), SOME),
+    "keys of a mapping, more": (KEYS, lambda o: dict.update(d := {"q": 1}, o, z=1) or d, SOME),
+    "keys of a mapping, behind a factory": (KEYS, lambda o: (defaultdict(dict, o), defaultdict(OrderedDict), defaultdict(OfKeys)), SOME),
+    "pairs": ({"__iter__": lambda s: iter(s.held)}, lambda o: [d := {}, d.update(o)], PAIRS),
+    "pairs, mapped": (AT, lambda o: [d := {}, d.update(map(o.at, [0]))], PAIRS),
+    "pairs of a generator": ({"__iter__": lambda s: (p for p in s.held)}, lambda o: ({}.__ior__(o), OrderedDict(p for p in o.held)), PAIRS),
+    "pairs of iterators": ({"each": lambda s: iter(s.held)}, lambda o: (OrderedDict(o.each()), dict.update(d := {}, o.each()) or d), PAIRS),
+    "truth in a filter": (AT, lambda o: list(filter(o.at, [0, 1])), TRUTHS),
+    "truth in takewhile": (AT, lambda o: list(itertools.takewhile(o.at, [0, 1])), TRUTHS),
+    "truth of any": (AT, lambda o: (any(map(o.at, [0])), all(map(o.at, [1]))), TRUTHS),
+    "arguments": (AT, lambda o: list(itertools.starmap(max, map(o.at, [0, 1]))), LISTS),
+    "looked for": (AT, lambda o: [1] in map(o.at, [0]), TRUTHS),
+    "equality of an item": (EQUAL, lambda o: ([1, 2].count(o), o in [5], [1, o] == [1, 2], (1, o) != (1, 2), {3: o} == {3: 4}), ([1], [])),
+    "equality of a key": (EQUAL, lambda o: ({1: 5}.get(o), o in {1}, len({1} | {o})), ([1], [])),
+    "order": ({"__lt__": lambda s, o: s.held}, lambda o: (sorted([type(o)(), o])[0] is o, min(type(o)(), o) is o), ([1], [])),
+    "an item that a text shows": ({"__getitem__": lambda s, k: s.held}, lambda o: "%(a)s" % o + "{a}".format_map(o), ([1], [2])),
+    "what a factory gives": ({"made": lambda s: s.held}, lambda o: [d := defaultdict(o.made), d[0], str(d)][2], SOME),
+}
+
+
+@pytest.mark.parametrize("way", ["another object", "the same object"])
+@pytest.mark.parametrize("name", ANSWERS)
+def test_answers_that_c_code_looks_into(name, way):
+    methods, use, states = ANSWERS[name]
+    cls = type("Answers", (), {**methods, "__repr__": lambda s: "Answers"})
+    cls.held = None
+
+    def fn(x, o):
+        return x + 1, use(o)
+
+    target = compiled(fn)
+    x = torch.ones(2)
+    o = cls()
+    o.held = list(states[0])
+    for held in (*states, *states):
+        if way == "another object":
+            o = cls()
+            o.held = list(held)
+        else:
+            o.held[:] = held
+        assert repr(target(x, o)) == repr(fn(x, o)), held

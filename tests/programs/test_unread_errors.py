@@ -278,3 +278,67 @@ def test_bad_data_is_told_before_what_is_written_behind_it(name, backend):
         with pytest.raises(type(told.value)) as found:
             compiled(got)
         assert str(found.value) == str(told.value) and torch.equal(got, want)
+
+
+F = torch.nn.functional
+WINDOWS = {
+    **{f"{of}_pool{n}d {k} {p}": lambda x, f=getattr(F, f"{of}_pool{n}d"), k=k, p=p: f(x, k, 2, p)
+       for of in ("max", "avg") for n in (1, 2, 3) for k, p in ((2, 2), (3, -1))},
+    "stride beyond an int": lambda x: F.avg_pool1d(x, 2, 2**31),
+    "dilation beyond an int": lambda x: F.max_pool3d(x, 2, 1, 0, 2**40),
+    "divisor": lambda x: F.avg_pool2d(x, 2, divisor_override=0),
+    "unfold": lambda x: F.unfold(x[None], 2, padding=-1),
+    "unfold, a method": lambda x: x.unfold(1, -1, 1),
+    "padding of a convolution": lambda x: F.conv1d(x, torch.ones(2, 6, 2), padding=-1),
+    "dilation of a convolution": lambda x: F.conv1d(x, torch.ones(2, 6, 2), dilation=-1),
+    "no dilation": lambda x: F.conv1d(x, torch.ones(2, 6, 2), dilation=0),
+    "stride of a convolution": lambda x: F.conv_transpose1d(x, torch.ones(6, 2, 2), stride=0),
+    "bytes beyond 64 bits": lambda x: torch.zeros(2**61 + 1),
+    "rows beyond 64 bits": lambda x: torch.zeros(2**40, 2**30, dtype=torch.int8),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_what_kernels_refuse_of_which_the_shape_alone_is_read(name):
+    def fn(x):
+        return x.sum(), WINDOWS[name](x).shape
+
+    x = torch.ones(2, 6, 6) if "3" not in name else torch.ones(2, 2, 6, 6, 6)
+    with pytest.raises(RuntimeError) as told:
+        fn(x)
+    with pytest.raises(RuntimeError) as found:
+        pliant.compile(fn, backend="aten")(x)
+    assert str(found.value) == str(told.value)
+
+
+@pytest.mark.parametrize("split", [lambda z: z.unbind(), lambda z: z.split(1), list, lambda z: z.chunk(z.shape[0])])
+def test_no_loop_over_more_results_than_there_is_memory_for(split):
+    def fn(x, n):
+        return len(split(torch.zeros(n, 2**30)[:, 0])) + x
+
+    compiled = pliant.compile(fn, backend="aten")
+    with pytest.raises(RuntimeError, match="can't allocate"):
+        compiled(torch.ones(1), 2**25)
+
+
+def test_layers_beyond_number():
+    m = torch.nn.RNN(2, 3, 2)
+    compiled = pliant.compile(lambda x: m(x)[0], backend="aten")
+    x = torch.ones(4, 2)
+    assert torch.equal(compiled(x), m(x)[0])
+    m.num_layers = 2**62
+    for side in (m, compiled):
+        with pytest.raises(RuntimeError, match="Storage size calculation overflowed"):
+            side(x)
+
+
+def test_options_that_are_none_beside_numbers_that_change():
+    def fn(x, y, eps, full):
+        return torch.nn.functional.poisson_nll_loss(x, y, full=full, eps=eps)
+
+    x, y = torch.rand(3), torch.rand(3)
+    compiled = pliant.compile(fn, backend="aten")
+    for eps in (1e-8, 1e-3, 1e-5):
+        torch.testing.assert_close(compiled(x, y, eps, False), fn(x, y, eps, False))
+    with pytest.raises(TypeError, match="must be bool"):
+        compiled(x, y, 1e-5, None)

@@ -8,9 +8,9 @@ import torch
 
 from pliant.graph import symnode
 from pliant.graph.layout import has_channels_last_strides, is_declared, is_open
-from pliant.graph.rules.shape import channels_last_strides, holds, is_packed, key, new, preserved_strides, require_equal, strided
+from pliant.graph.rules.shape import channels_last_strides, holds, is_packed, key, less, new, preserved_strides, require_equal, strided
 from pliant.graph.rules.table import rule
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic import ops
 
 WHOLE_FLOATS = (torch.float32, torch.float64)
@@ -113,11 +113,23 @@ def at(values: list, i: int) -> Any:
     return values[i] if len(values) > 1 else values[0]
 
 
+def check_windows(trace: Any, stride: list, padding: list, dilation: list, output_padding: list) -> None:
+    """What the kernels of convolutions refuse; none is asked where nobody reads what they make."""
+    for values, least, words in ((padding, 0, "negative padding is not supported"),
+            (output_padding, 0, "negative output_padding is not supported"), (stride, 1, "non-positive stride is not supported"),
+            (dilation, 0, "dilation should be greater than zero")):
+        if any([less(trace, v, least) for v in values]):
+            raise RuntimeError(words)
+    if any([less(trace, v, 1) for v in dilation]) or any([less(trace, 2**31 - 1, v) for v in (*stride, *padding, *dilation)]):
+        raise Untraceable("convolution", "windows that kernels may refuse, each in its words")
+
+
 @rule("convolution")
 def convolution(
     trace: Any, x: TracedTensor, weight: TracedTensor, bias: Any, stride: list, padding: list, dilation: list, transposed: bool,
     output_padding: list, groups: int,
 ) -> Any:  # fmt: skip
+    check_windows(trace, stride, padding, dilation, output_padding)
     n = len(x.sizes) - 2
     if n < 1 or len(weight.sizes) != n + 2 or x.dtype is not weight.dtype or x.dtype not in WHOLE_FLOATS or x.device.type != "cpu":
         return NotImplemented
@@ -158,17 +170,53 @@ def suggests_channels_last(trace: Any, x: TracedTensor) -> bool:
     return has_channels_last_strides(trace.scope, sizes, strides, len(sizes), symnode.site_hook())
 
 
-def pooled(s: Any, k: int, st: int, p: int, d: int = 1) -> Any:
+def pooled(s: Any, k: int, st: int, p: int, d: int) -> Any:
     return (s + (2 * p - d * (k - 1) - 1)) // st + 1
 
 
+def within_int32(*values: Any) -> None:
+    """Windows of pools are C ints. (Their shape functions do not ask.)"""
+    if any([type(v) is int and not -(2**31) <= v < 2**31 for given in values for v in given]):
+        raise RuntimeError("value cannot be converted to type int without overflow")
+
+
+def is_window(k: int, st: int, p: int, d: int) -> bool:
+    """Whether kernels take such a window of a pool: PyTorch's shape functions say what they do not like about others."""
+    return min(k, st, d) >= 1 and 0 <= p <= (d * (k - 1) + 1) // 2
+
+
+@rule("im2col")
+def im2col(trace: Any, x: TracedTensor, kernel_size: list, dilation: list, padding: list, stride: list) -> Any:
+    if any([type(p) is int and p < 0 for p in padding]):
+        raise RuntimeError(f"padding should be non-negative, but got pad_height: {padding[0]} pad_width: {padding[1]}")
+    return NotImplemented
+
+
+@rule("max_pool3d_with_indices")
+def max_pool3d(
+    trace: Any, x: TracedTensor, kernel_size: list, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), *args: Any
+) -> Any:
+    within_int32(kernel_size, stride, padding, dilation)
+    return NotImplemented
+
+
+@rule("avg_pool3d")
+def avg_pool3d(trace: Any, x: TracedTensor, kernel_size: list, stride: Any = (), padding: Any = (0,), *args: Any) -> Any:
+    within_int32(kernel_size, stride, padding)
+    return NotImplemented
+
+
 def pool_sizes(trace: Any, x: TracedTensor, kernel: list, stride: list, padding: list, dilation: list) -> tuple | None:
+    within_int32(kernel, stride, padding, dilation)
     if len(x.sizes) not in (3, 4) or not x.dense or any([type(s) is int and s == 0 for s in x.sizes]):
         return None
     space = []
     for i in range(2):
         k = at(kernel, i)
-        out = pooled(x.sizes[-2 + i], k, at(stride, i) if stride else k, at(padding, i), at(dilation, i))
+        window = k, at(stride, i) if stride else k, at(padding, i), at(dilation, i)
+        if any([type(v) is not int for v in window]) or not is_window(*window):
+            return None
+        out = pooled(x.sizes[-2 + i], *window)
         if type(out) is int and out < 1:
             return None
         if type(out) is not int and not trace.scope.assume(out.node.expr >= 1):
@@ -181,7 +229,9 @@ def pool_sizes(trace: Any, x: TracedTensor, kernel: list, stride: list, padding:
 def max_pool2d(
     trace: Any, x: TracedTensor, kernel_size: list, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
 ) -> Any:
-    sizes = pool_sizes(trace, x, kernel_size, list(stride), list(padding), list(dilation)) if not ceil_mode else None
+    sizes = pool_sizes(trace, x, kernel_size, list(stride), list(padding), list(dilation))
+    if ceil_mode:
+        sizes = None
     if sizes is None:
         return NotImplemented
     return new(trace, sizes, x.dtype, x.device), new(trace, sizes, torch.int64, x.device)
@@ -192,8 +242,10 @@ def avg_pool2d(
     trace: Any, x: TracedTensor, kernel_size: list, stride: Any = (), padding: Any = (0,), ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: Any = None,
 ) -> Any:  # fmt: skip
-    sizes = pool_sizes(trace, x, kernel_size, list(stride), list(padding), [1]) if not ceil_mode else None
-    return new(trace, sizes, x.dtype, x.device) if sizes is not None else NotImplemented
+    sizes = pool_sizes(trace, x, kernel_size, list(stride), list(padding), [1])
+    if divisor_override == 0:
+        raise RuntimeError("divisor must be not zero")
+    return new(trace, sizes, x.dtype, x.device) if sizes is not None and not ceil_mode else NotImplemented
 
 
 @rule("_adaptive_avg_pool2d")

@@ -34,7 +34,10 @@ def row_major(trace: Any, sizes: tuple) -> tuple:
 
 def new(trace: Any, sizes: tuple, dtype: torch.dtype, device: Any) -> TracedTensor:
     """A row-major tensor with memory of its own."""
-    return make(trace, sizes, row_major(trace, sizes), dtype, 0, None, device, True)
+    strides = row_major(trace, sizes)
+    if sizes and type(strides[0]) is type(sizes[0]) is int and strides[0] * sizes[0] * dtype.itemsize >= 2**63 and 0 not in sizes:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(sizes)}")
+    return make(trace, sizes, strides, dtype, 0, None, device, True)
 
 
 def strided(trace: Any, sizes: tuple, strides: tuple, dtype: torch.dtype, device: Any) -> TracedTensor:

@@ -26,7 +26,7 @@ from pliant.graph.rules.shape import (
     wrap,
 )
 from pliant.graph.rules.table import rule
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic import ops
 from pliant.symbolic.static import static_range
 
@@ -339,7 +339,17 @@ def unbind(trace: Any, x: TracedTensor, dim: int = 0) -> Any:
     if d is None or not x.sizes:
         return NotImplemented
     n = int(symnode.concrete(x.sizes[d]))  # the number of results is Python's: the size is pinned
+    not_too_many("unbind", n)
     return [without(x, d, i) for i in range(n)]
+
+
+MOST = 1 << 17
+
+
+def not_too_many(name: str, n: int) -> None:
+    """So many results are more than a graph is good for; and nobody knows yet whether there is memory for what they are parts of."""
+    if n > MOST:
+        raise Untraceable(name, f"it has {n} results")
 
 
 def pieces(x: TracedTensor, d: int, lengths: list) -> list:
@@ -363,6 +373,7 @@ def split(trace: Any, x: TracedTensor, split_size: Any, dim: int = 0) -> Any:
         return pieces(x, d, [size]) if equal(trace, size, 0) else NotImplemented
     count: Any = symnode.concrete((size + (split_size - 1)) // split_size)  # only the number of pieces is pinned
     count = max(count, 1)
+    not_too_many("split", count)
     last = size - split_size * (count - 1)
     return pieces(x, d, [split_size] * (count - 1) + [last])
 
@@ -404,9 +415,11 @@ def diagonal(trace: Any, x: TracedTensor, offset: int = 0, dim1: int = 0, dim2: 
 @rule("unfold")
 def unfold(trace: Any, x: TracedTensor, dim: int, size: int, step: int) -> Any:
     d = wrap(dim, len(x.sizes))
+    if d is not None and type(size) is int and size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
     if d is None or not x.sizes or type(size) is not int or type(step) is not int or type(x.sizes[d]) is not int:
         return NotImplemented
-    if not 0 <= size <= x.sizes[d] or step < 1:
+    if size > x.sizes[d] or step < 1:
         return NotImplemented
     count = (x.sizes[d] - size) // step + 1
     sizes = (*x.sizes[:d], count, *x.sizes[d + 1 :], size)

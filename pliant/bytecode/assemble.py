@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import itertools
 from collections.abc import Iterable
 from types import CodeType, FunctionType
 
@@ -112,20 +113,45 @@ def line_step(units: int, delta: int) -> bytes:
     while units > 0:
         n = min(units, 8)
         out.append(0x80 | 13 << 3 | n - 1)
-        value = (-delta << 1 | 1) if delta < 0 else delta << 1
-        while value >= 0x40:
-            out.append(value & 0x3F | 0x40)
-            value >>= 6
-        out.append(value)
+        out += varint((-delta << 1 | 1) if delta < 0 else delta << 1)
         units -= n
         delta = 0
     return bytes(out)
 
 
-def on_line(code: CodeType, line: int) -> CodeType:
-    """The code, and what it holds of other code, as if all of it stood on one line."""
-    consts = tuple([on_line(c, line) if isinstance(c, CodeType) else c for c in code.co_consts])
-    return code.replace(co_consts=consts, co_firstlineno=line, co_linetable=line_step(len(code.co_code) // UNIT, 0))
+def varint(value: int) -> bytes:
+    """A number of the line table: groups of 6 bits, all but the last marked 0x40."""
+    out = bytearray()
+    while value >= 0x40:
+        out.append(value & 0x3F | 0x40)
+        value >>= 6
+    out.append(value)
+    return bytes(out)
+
+
+Span = tuple[int, int | None, int | None, int | None]
+"""Line, last line, column, last column: what `co_positions` tells of an instruction."""
+
+
+def place_at(code: CodeType, offset: int) -> Span | None:
+    """Where the instruction at byte `offset` stands in the source."""
+    line, end, column, end_column = next(itertools.islice(code.co_positions(), offset // UNIT, None), (None, None, None, None))
+    return None if line is None else (line, end, column, end_column)
+
+
+def one_place(units: int, end: int, column: int, end_column: int) -> bytes:
+    """Line table entries for `units` code units that all stand at one place, which begins on the first line and ends `end` lines below."""
+    entry = varint(0) + varint(end) + varint(column + 1) + varint(end_column + 1)
+    return b"".join([bytes((0x80 | 14 << 3 | min(units - at, 8) - 1,)) + entry for at in range(0, units, 8)])
+
+
+def on_line(code: CodeType, line: int, end: int | None = None, column: int | None = None, end_column: int | None = None) -> CodeType:
+    """The code, and what it holds of other code, as if all of it stood on one line, or at one place of it: tracebacks mark that."""
+    consts = tuple([on_line(c, line, end, column, end_column) if isinstance(c, CodeType) else c for c in code.co_consts])
+    units = len(code.co_code) // UNIT
+    known = end is not None and column is not None and end_column is not None
+    table = one_place(units, end - line, column, end_column) if known else line_step(units, 0)  # type: ignore[operator,arg-type]
+    return code.replace(co_consts=consts, co_firstlineno=line, co_linetable=table)
 
 
 def line_at(code: CodeType, offset: int) -> int | None:

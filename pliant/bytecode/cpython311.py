@@ -12,6 +12,7 @@ CACHES: list[int] = dis._inline_cache_entries  # type: ignore[attr-defined]
 THROW_LEAVES_BY_SEND = True  # whether `throw` ends a delegation by the jump of the SEND before it, or a handler does
 CALLABLE_FIRST = False  # CALL finds NULL or a method below what it calls, or itself
 CLOSE_GIVES_A_VALUE = False  # whether `close` gives what the generator returns
+JUMPS_ASK = True  # whether a branch asks for the truth of what it is given, or takes True and False alone
 LOCALS_ARE_SNAPSHOTS = False  # whether each `locals()` of a function makes a dict, or all of them show one
 
 OPCODES: dict[str, Opcode] = {

@@ -13,6 +13,7 @@ CACHES: list[int] = list(_entries) if isinstance(_entries, list) else [_entries.
 THROW_LEAVES_BY_SEND = False  # whether `throw` ends a delegation by the jump of the SEND before it, or a handler does
 CALLABLE_FIRST = False
 CLOSE_GIVES_A_VALUE = False  # whether `close` gives what the generator returns
+JUMPS_ASK = True  # whether a branch asks for the truth of what it is given, or takes True and False alone
 LOCALS_ARE_SNAPSHOTS = False  # whether each `locals()` of a function makes a dict, or all of them show one
 
 SINCE_312: dict[str, Opcode] = {

@@ -9,6 +9,7 @@ from pliant.bytecode.operands import COMPARE, FIXED, FORWARD, HIGH, LOW, NONE, P
 THROW_LEAVES_BY_SEND = False  # whether `throw` ends a delegation by the jump of the SEND before it, or a handler does
 CALLABLE_FIRST = True
 CLOSE_GIVES_A_VALUE = True  # whether `close` gives what the generator returns
+JUMPS_ASK = False  # whether a branch asks for the truth of what it is given, or takes True and False alone
 LOCALS_ARE_SNAPSHOTS = True  # whether each `locals()` of a function makes a dict, or all of them show one
 
 OPCODES: dict[str, Opcode] = {
@@ -17,7 +18,7 @@ OPCODES: dict[str, Opcode] = {
     "FOR_ITER": one(K.FOR_ITER, FORWARD, 2),  # behind END_FOR and POP_TOP
     "END_FOR": one(K.END_FOR, FIXED, fixed=1),
     "COMPARE_OP": one(K.COMPARE, COMPARE, 5),
-    "TO_BOOL": one(K.NOP, NONE),  # only before a jump or `not`, which ask for the truth themselves
+    "TO_BOOL": one(K.TO_BOOL, NONE),
     "CALL_KW": one(K.CALL_KW, PLAIN),
     "MAKE_FUNCTION": one(K.MAKE_FUNCTION, FIXED, fixed=0),
     "SET_FUNCTION_ATTRIBUTE": one(K.SET_FUNCTION_ATTRIBUTE, PLAIN),
@@ -30,4 +31,4 @@ OPCODES: dict[str, Opcode] = {
     "EXIT_INIT_CHECK": one(K.NOP, NONE),
     "ENTER_EXECUTOR": one(K.NOP, NONE),
 }
-__all__ = ["CACHES", "CALLABLE_FIRST", "CLOSE_GIVES_A_VALUE", "LOCALS_ARE_SNAPSHOTS", "OPCODES", "THROW_LEAVES_BY_SEND"]
+__all__ = ["CACHES", "CALLABLE_FIRST", "CLOSE_GIVES_A_VALUE", "JUMPS_ASK", "LOCALS_ARE_SNAPSHOTS", "OPCODES", "THROW_LEAVES_BY_SEND"]

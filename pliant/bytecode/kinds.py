@@ -101,6 +101,7 @@ END_FOR = of("end of for", lambda n: (n, 0))
 
 # -- operators, attributes, items ---------------------------------------------------------------------------------------------
 NOT = kind("not", 1, 1)
+TO_BOOL = kind("truth", 1, 1)  # only before a jump or `not`: interpreted ones ask themselves, those of CPython take True and False alone
 UNARY = kind("unary operator", 1, 1)  # operand: the function of `operator`
 BINARY = kind("binary operator", 2, 1)
 COMPARE = kind("comparison", 2, 1)

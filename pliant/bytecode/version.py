@@ -18,8 +18,9 @@ elif sys.version_info >= (3, 12):
 else:
     from pliant.bytecode import cpython311 as table
 
-CACHES, CALLABLE_FIRST, CLOSE_GIVES_A_VALUE, LOCALS_ARE_SNAPSHOTS, OPCODES, THROW_LEAVES_BY_SEND = (
-    table.CACHES, table.CALLABLE_FIRST, table.CLOSE_GIVES_A_VALUE, table.LOCALS_ARE_SNAPSHOTS, table.OPCODES, table.THROW_LEAVES_BY_SEND,
+CACHES, CALLABLE_FIRST, CLOSE_GIVES_A_VALUE, JUMPS_ASK, LOCALS_ARE_SNAPSHOTS, OPCODES, THROW_LEAVES_BY_SEND = (
+    table.CACHES, table.CALLABLE_FIRST, table.CLOSE_GIVES_A_VALUE, table.JUMPS_ASK, table.LOCALS_ARE_SNAPSHOTS, table.OPCODES,
+    table.THROW_LEAVES_BY_SEND,
 )  # fmt: skip
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 CACHE = dis.opmap["CACHE"]
@@ -37,6 +38,6 @@ def exception_table(code: CodeType) -> list[tuple[int, int, int, int, bool]]:
 
 
 __all__ = [
-    "CACHE", "CACHES", "CALLABLE_FIRST", "CLOSE_GIVES_A_VALUE", "EXTENDED_ARG", "INTRINSICS", "LOCALS_ARE_SNAPSHOTS", "OPCODE", "OPCODES",
-    "OPERANDS", "THROW_LEAVES_BY_SEND", "exception_table", "pools",
+    "CACHE", "CACHES", "CALLABLE_FIRST", "CLOSE_GIVES_A_VALUE", "EXTENDED_ARG", "INTRINSICS", "JUMPS_ASK", "LOCALS_ARE_SNAPSHOTS",
+    "OPCODE", "OPCODES", "OPERANDS", "THROW_LEAVES_BY_SEND", "exception_table", "pools",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import intrinsic
 from pliant.bytecode.kinds import Kind
-from pliant.bytecode.version import CALLABLE_FIRST
+from pliant.bytecode.version import CALLABLE_FIRST, JUMPS_ASK
 from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import SYMS
 from pliant.interpret import loggers, output, runtime
@@ -175,6 +175,17 @@ def with_operator(f: Any, fn: Callable) -> Row:
     return ("call", fn, (s[-2], s[-1]), {}), 2, 1
 
 
+def comparison(f: Any, fn: Callable) -> Row:
+    """Where a jump or `not` follows at once, they are given the truth of it: since 3.13 CPython's take True and False alone."""
+    s = f.stack
+    if f.pc < len(f.decoded.kinds) and f.decoded.kinds[f.pc] in OF_TRUTH:
+        return ("call", runtime.truth_of, (fn, s[-2], s[-1]), {}), 2, 1
+    return with_operator(f, fn)
+
+
+OF_TRUTH = (K.JUMP_IF_TRUE, K.JUMP_IF_FALSE, K.NOT)
+
+
 def contains(f: Any, invert: int) -> Row:
     s = f.stack
     return ("call", runtime.not_contains if invert else operator.contains, (s[-1], s[-2]), {}), 2, 1
@@ -301,7 +312,7 @@ ACTIONS: dict[Kind, Callable[[Any, Any], Row]] = {
     K.STORE_ITEM: function(operator.setitem, 3, 0, order=(1, 2, 0)),
     K.DELETE_ITEM: function(operator.delitem, 2, 0),
     K.BINARY: with_operator,
-    K.COMPARE: with_operator,
+    K.COMPARE: with_operator if JUMPS_ASK else comparison,
     K.CONTAINS: contains,
     K.IS: is_op,
     K.NOT: function(operator.not_, 1),

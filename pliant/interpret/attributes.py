@@ -23,7 +23,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import class_writes, globalstate, namespaces, shadows, tracebacks
 from pliant.interpret.capture import UNSET
-from pliant.interpret.immutable import CLASS_OF_OBJECTS, HEAPTYPE, IMMUTABLE, NO_DICT, hides_its_dict
+from pliant.interpret.immutable import CLASS_OF_OBJECTS, HEAPTYPE, IMMUTABLE, NO_DICT, TYPE_PARAMETERS, hides_its_dict
 from pliant.interpret.module_parts import nn_module_getattr
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import WRITTEN
@@ -420,6 +420,8 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
             raise Break("PL0012", f"attribute {name!r} of a {t.__name__}, of which a mode is told", clean=True)
     if outside and (tr not in STORED or at is not t and lookup(t, name) is not raw):  # the guards read what the class gives
         raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
+    if t in TYPE_PARAMETERS:
+        vm.ask_parameter(obj, name)
     if name == "__context__" and isinstance(obj, BaseException):
         tracebacks.context_asked(obj)
     if outside:

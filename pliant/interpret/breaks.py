@@ -129,7 +129,9 @@ BREAKS: dict[str, BreakInfo] = {
     "PL0013": BreakInfo(
         "Class made while running",
         "A `class` statement is captured like other code, and the class is made anew in each call. Not so where the metaclass, the bases or"
-        " a decorator run code that is not interpreted, or where the class cannot be made again behind the graph.",
+        " a decorator run code that is not interpreted, or where the class cannot be made again behind the graph."
+        " The bound or default of a type parameter, and what a `type` statement stands for, are worked out where they are first asked for:"
+        " there the graph breaks, too.",
         ("Define the class at module level.",),
     ),
     "PL0014": BreakInfo(

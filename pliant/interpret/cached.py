@@ -38,6 +38,7 @@ from pliant.guards.question import Cached, alike, cache_of, is_value, key_of
 from pliant.interpret import globalstate, policy
 from pliant.interpret.attributes import lookup
 from pliant.interpret.effects import unwritten_so_far
+from pliant.interpret.immutable import IMMUTABLE, TYPE_PARAMETERS, dict_of
 from pliant.interpret.state import Break, title, vm
 
 KEYS = {str, int, float, bool, bytes, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device}
@@ -212,4 +213,46 @@ def unknown(fn: Any, why: str) -> Break:
     return Break("PL0004", f"call of {title(fn)}, which has an lru_cache, {why}", clean=True)
 
 
-__all__ = ["cached"]
+# -- annotations ---------------------------------------------------------------------------------------------------------
+def mentions_own(a: Any) -> bool:
+    """Whether a part of an annotation was made by the program."""
+    if isinstance(a, (tuple, list)):
+        return any(map(mentions_own, a))
+    return type(a) is TracedTensor or id(a) in vm.world.own_functions or any(map(mentions_own, getattr(a, "__args__", ())))
+
+
+def annotation(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """What `typing` makes of some parts: the same for the same ones, while its cache holds them.
+
+    Of parts that are the capture's own it is made once, and not through that cache, which outlives the capture. Where parts belong to this
+    call, emitted code asks the cache again, so that whoever asks behind a graph break finds the same one."""
+    world = vm.world
+    own = any(map(mentions_own, args))
+    if kwargs:
+        return cached(fn, args, kwargs) if own else fn(*args, **kwargs)
+    parts = [x for a in args for x in (a if type(a) is tuple else (a,))]
+    if not own and not any([id(x) in world.outside for x in parts]):
+        return fn(*args)
+    key = annotation, id(fn), len(args), tuple(map(id, parts))
+    known = world.lookups.get(key)
+    if known is None:
+        run = fn if not own else fn.__wrapped__ if all(map(real, args)) else None
+        made = vm.call(fn.__wrapped__, args, {}) if run is None else run(*args)
+        known = world.lookups[key] = args, made
+        if type(made) in IMMUTABLE and id(made) not in world.own_functions and id(made) not in world.outside:
+            world.remade[id(made)] = (fn, args, {}, dict(dict_of(made)))
+            if own:
+                world.own_functions[id(made)] = made
+    return known[1]
+
+
+def real(a: Any) -> bool:
+    """Whether all that is the capture's own in a part of an annotation are type parameters, which are made for real."""
+    if isinstance(a, (tuple, list)):
+        return all(map(real, a))
+    if type(a) is TracedTensor or id(a) in vm.world.own_functions and type(a) not in IMMUTABLE:
+        return type(a) in TYPE_PARAMETERS
+    return all(map(real, getattr(a, "__args__", ())))
+
+
+__all__ = ["annotation", "cached"]

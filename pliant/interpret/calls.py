@@ -29,7 +29,7 @@ from pliant.interpret import callers_variables, gate, globalstate, lifetimes, po
 from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import bind_class, bound_special, lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
-from pliant.interpret.cached import cached
+from pliant.interpret.cached import annotation, cached
 from pliant.interpret.capture import UNSET
 from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import OF_ITEMS, SETTINGS, captured_call, has_c_state, of_another_arithmetic, ordered, readable, to_c, to_graph
@@ -636,21 +636,14 @@ def foreign(fn: Any, t: type) -> str:
 
 def call_cached(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A `functools.lru_cache` function (`cached.py`), those of annotations and loggers apart."""
-    if fn.__module__ == "typing" and not any(mentions_own(a) for a in args):
-        return fn(*with_numbers(args), **kwargs)  # annotations: the same ones for the same parts, which outlive the capture
+    if fn.__module__ == "typing":
+        return annotation(fn, with_numbers(args), kwargs)
     if policy.row_kind(fn) == "inline":
         return call(fn.__wrapped__, args, kwargs)
     look = CACHED_LOOKASIDES.get(type(args[0])) if args else None
     if look is not None and look(fn, args, kwargs):
         return None
     return cached(fn, args, kwargs)
-
-
-def mentions_own(a: Any) -> bool:
-    """Whether a part of an annotation was made by the program."""
-    if isinstance(a, (tuple, list)):
-        return any(map(mentions_own, a))
-    return type(a) is TracedTensor or id(a) in vm.world.own_functions or any(map(mentions_own, getattr(a, "__args__", ())))
 
 
 def attrgetter(fn: Any, args: tuple) -> Any:

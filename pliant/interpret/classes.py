@@ -44,6 +44,7 @@ from pliant.interpret.slips import slipped
 from pliant.interpret.slots import delitem, getitem, setitem
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.type_names import type_name
+from pliant.interpret.type_parameters import sees_its_class
 
 FunctionType = types.FunctionType
 PREPARE = vars(type)["__prepare__"]  # which gives an empty dict
@@ -60,6 +61,8 @@ def build_class(args: tuple, kw: dict) -> Any:
     body, name, *given = args
     if REFUSED in vm.refused:
         raise refused("a class that cannot be made again by the code that follows the graph")
+    if sees_its_class(body):
+        raise refused(f"the class {name}, in whose body something is worked out later, with its names")
     bases = resolve_bases(given)
     kw = dict(kw)
     meta = metaclass_of(bases, kw.pop("metaclass", None))
@@ -247,7 +250,7 @@ PROPERTY_SET_NAME = property.__dict__["__set_name__"]
 @functools.cache
 def data_names(meta: type) -> frozenset[str]:
     """What cannot be set on a class of this metaclass once it is made, or is set on something else: its data descriptors."""
-    given = {"__doc__", "__module__", "__qualname__", "__name__", "__annotations__", "__abstractmethods__"}
+    given = {"__doc__", "__module__", "__qualname__", "__name__", "__annotations__", "__abstractmethods__", "__type_params__"}
     return frozenset({k for c in meta.__mro__ for k, v in vars(c).items() if hasattr(type(v), "__set__")} - given)
 
 

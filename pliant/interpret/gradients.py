@@ -26,7 +26,8 @@ from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
 from pliant.interpret.late_text import LateText, hold_to_type
-from pliant.interpret.lookasides import local_names, local_value, lookaside
+from pliant.interpret.local_names import local_names, local_value
+from pliant.interpret.lookasides import lookaside
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops, writes

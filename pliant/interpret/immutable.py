@@ -32,9 +32,14 @@ IMMUTABLE: set[type] = {
 IMMUTABLE.update(
     t for t in (getattr(typing, name, None) for name in (
         "_GenericAlias", "_UnionGenericAlias", "_CallableGenericAlias", "_LiteralGenericAlias", "_AnnotatedAlias", "_SpecialForm",
-        "_SpecialGenericAlias", "_CallableType", "_TupleType", "TypeVar", "ForwardRef", "_AnyMeta",
+        "_SpecialGenericAlias", "_CallableType", "_TupleType", "_UnpackGenericAlias", "_ConcatenateGenericAlias", "TypeVar", "ForwardRef",
+        "_AnyMeta",
     )) if isinstance(t, type)
 )  # fmt: skip
+TYPE_PARAMETERS: tuple[type, ...] = tuple(
+    t for t in (getattr(typing, name, None) for name in ("TypeVar", "ParamSpec", "TypeVarTuple", "TypeAliasType")) if t is not None
+)
+"""Of which emitted code makes others, where the capture has made them (`interpret/type_parameters.py`)."""
 
 
 def hashes_itself(cls: type) -> bool:

@@ -158,15 +158,6 @@ def by_class(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
 BY_CODE[id(functools.singledispatch(lambda: None).dispatch.__code__)] = by_class  # type: ignore[misc]
 
 
-def type_variable(cls: type, args: tuple, kw: dict) -> Any:
-    """It knows the module that it is made in, which `typing` would look up among pliant's own frames."""
-    made = native(cls, args, kw)
-    made.__module__ = vm.frame.globals.get("__name__")
-    return made
-
-
-for _cls in (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple):
-    LOOKASIDES[_cls] = functools.partial(type_variable, _cls)
 METHOD_LOADS = (K.LOAD_METHOD, K.LOAD_SUPER_METHOD)
 GET_DISPATCHED: Any = functools.singledispatchmethod.__get__
 

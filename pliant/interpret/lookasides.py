@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from pliant.bytecode.version import LOCALS_ARE_SNAPSHOTS
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled, math, operator, torch
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
@@ -35,9 +34,10 @@ from pliant.interpret.generators import TAKES, Generator, called_generator
 from pliant.interpret.interleaved import lazily, until_heard
 from pliant.interpret.iteration import length_hint
 from pliant.interpret.late_text import CONVERSIONS, LateText, formatted, needed
+from pliant.interpret.local_names import locals_of
 from pliant.interpret.names_told import guard_name
 from pliant.interpret.opaque import Opaque, opaque_use
-from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, none_opaque, read_cell, super_operands
+from pliant.interpret.opcodes import KNOWN_BY_WORTH, none_opaque, super_operands
 from pliant.interpret.slots import (
     SYM_TYPES,
     binary,
@@ -390,37 +390,6 @@ def l_function(args: tuple, kw: dict) -> Any:
 @lookaside(locals)
 def l_locals(args: tuple, kw: dict) -> dict:
     return locals_of(vm.frame)
-
-
-def locals_of(f: Any) -> dict:
-    """The names that `locals()` shows in frame `f`. Up to 3.12 a frame has one dict for them, which each question brings up to date."""
-    if f.names is not None:
-        return f.names
-    out = {} if f.shown is None or LOCALS_ARE_SNAPSHOTS else f.shown
-    f.shown = out
-    for i, name in enumerate(local_names(f.code)):
-        v = local_value(f, i, name)
-        if v is not UNSET:
-            out[name] = v
-        else:
-            out.pop(name, None)
-    return out
-
-
-def local_names(c: types.CodeType) -> list[str]:
-    """Of each slot of a frame."""
-    return [*c.co_varnames, *[x for x in c.co_cellvars if x not in c.co_varnames], *c.co_freevars]
-
-
-def local_value(f: Any, i: int, name: str) -> Any:
-    """What the variable in slot `i` holds, in a cell or not; UNSET if nothing."""
-    v = force(f, i)
-    if type(v) is types.CellType and (name in f.code.co_cellvars or name in f.code.co_freevars):
-        try:
-            return read_cell(v, f, i)
-        except (NameError, UnboundLocalError):
-            return UNSET
-    return v
 
 
 @lookaside(vars)

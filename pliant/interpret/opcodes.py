@@ -54,7 +54,7 @@ def force(f: Any, i: int) -> Any:
 # -- stack and locals -----------------------------------------------------------------------------
 
 
-@op(K.NOP, K.RESUME)
+@op(K.NOP, K.RESUME, K.TO_BOOL)
 def nop(f: Any, a: Any) -> None:
     pass
 

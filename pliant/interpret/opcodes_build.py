@@ -255,6 +255,12 @@ def call_function_ex(f: Any, flags: int) -> None:
     call_with(f, call_ex_operands, flags, 3 + (flags & 1))
 
 
+def entries(d: dict) -> dict:
+    """A dict that a function is to hold. It may have come through a graph break: then all that is in it is read now."""
+    shadows.read_all(vm.world, d)
+    return d
+
+
 @op(K.MAKE_FUNCTION)
 def make_function(f: Any, flags: int) -> None:
     s = f.stack
@@ -267,7 +273,7 @@ def make_function(f: Any, flags: int) -> None:
         closure = tuple(CellType() for _ in code.co_freevars)  # until an instruction of its own brings them
     fn = FunctionType(code, f.globals, code.co_name, defaults, closure)
     if kwdefaults:
-        fn.__kwdefaults__ = kwdefaults
+        fn.__kwdefaults__ = entries(kwdefaults)
     if annotations:
         fn.__annotations__ = annotations if isinstance(annotations, dict) else dict(zip(annotations[::2], annotations[1::2], strict=True))
     fn.__qualname__ = code.co_qualname
@@ -288,7 +294,7 @@ def set_function_attribute(f: Any, flag: int) -> None:
     elif flag == 4:
         fn.__annotations__ = v if isinstance(v, dict) else dict(zip(v[::2], v[1::2], strict=True))
     elif flag == 2:
-        fn.__kwdefaults__ = v
+        fn.__kwdefaults__ = entries(v)
     else:
         fn.__defaults__ = v
     s.append(fn)

@@ -13,6 +13,7 @@ from pliant.interpret.opcodes_build import push_method
 from pliant.interpret.slots import getitem, setitem
 from pliant.interpret.state import Break, vm
 from pliant.interpret.tracebacks import about_to_raise
+from pliant.interpret.type_parameters import INTRINSICS
 
 
 @op(K.LOAD_LOCAL_AND_CLEAR)
@@ -124,6 +125,18 @@ def load_from_dict_or_deref(f: Any, i: int) -> None:
 
 
 # -- functions of the interpreter -----------------------------------------------------------------------------------------
-@op(K.INTRINSIC_1, K.INTRINSIC_2)
-def intrinsic(f: Any, number: int) -> None:
-    raise Break("PL0013", "type parameters are made, or what has them")
+@op(K.INTRINSIC_1)
+def intrinsic_of_one(f: Any, number: int) -> None:
+    f.stack[-1] = known_intrinsic(1, number)(number, f.stack[-1])
+
+
+@op(K.INTRINSIC_2)
+def intrinsic_of_two(f: Any, number: int) -> None:
+    f.stack[-2:] = [known_intrinsic(2, number)(number, *f.stack[-2:])]
+
+
+def known_intrinsic(operands: int, number: int) -> Any:
+    known = INTRINSICS.get((operands, number))
+    if known is None:
+        raise Break("PL0013", "a function of the interpreter's own")
+    return known

@@ -74,6 +74,10 @@ def not_contains(container: Any, item: Any) -> bool:
     return not operator.contains(container, item)
 
 
+def truth_of(compare: Any, a: Any, b: Any) -> bool:
+    return bool(compare(a, b))
+
+
 MISSING = object()
 
 

@@ -21,7 +21,7 @@ from pliant.guards.guard import Guard
 from pliant.guards.source import Source
 from pliant.interpret import set_order
 from pliant.interpret.capture import UNSET
-from pliant.interpret.immutable import IMMUTABLE, dict_of, hides_its_dict
+from pliant.interpret.immutable import IMMUTABLE, TYPE_PARAMETERS, dict_of, hides_its_dict
 from pliant.interpret.state import Break, changed, vm
 from pliant.native import made_in_python
 
@@ -138,7 +138,7 @@ def no_dict(obj: Any, outside: bool) -> dict | None:
     t = type(obj)
     if not hides_its_dict(t):
         return None
-    if outside or t not in IMMUTABLE:
+    if outside or t not in IMMUTABLE and t not in TYPE_PARAMETERS:
         raise Break("PL0007", f"attributes of a {t.__qualname__}, which shows nobody its `__dict__`")
     return dict_of(obj)
 

@@ -710,7 +710,16 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
     return native(fn, (a, b), {})
 
 
-NOT_ASSIGNED = ("can only assign an iterable", "must assign iterable to extended slice")
+def not_assigned(step: int) -> str:
+    """What CPython says of an assignment to a slice of a list that is given no iterable."""
+    try:
+        [0][::step] = 0  # type: ignore[call-overload]
+    except TypeError as e:
+        return e.args[0]
+    raise AssertionError
+
+
+NOT_ASSIGNED = not_assigned(1), not_assigned(2)
 
 
 def iterator(v: Any, refusal: str) -> Any:

@@ -70,7 +70,7 @@ class World:
         self.own_classes: list[type] = []
         self.dict_owners: dict[int, tuple] = {}  # id of a `__dict__` that the program has asked for -> (it, the object made here)
         self.named_properties: dict[int, tuple] = {}  # properties that a class has told their name: (property, name)
-        self.remade: dict[int, tuple] = {}  # id of a class -> how it was made: (function, args, kwargs, its attributes then)
+        self.remade: dict[int, tuple] = {}  # id of a class or annotation -> how it was made: (function, args, kwargs, its attributes)
         self.remade_functions: dict[int, tuple] = {}  # id of a function made with such a class -> (class, name, wrapped or not)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}  # (id, name) -> (a tensor, an object with slots or a class of the outside, what it got)

@@ -26,7 +26,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from pliant import native
-from pliant.bytecode.assemble import line_at, on_line
+from pliant.bytecode.assemble import Span, on_line
 from pliant.codegen.effects import cannot_repeat
 from pliant.codegen.failures import failed
 from pliant.graph import wrapped
@@ -43,7 +43,7 @@ from pliant.interpret.execute import suspend
 from pliant.interpret.state import vm
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.jit import refused_views, region_loops, resume, rows, support
-from pliant.jit.emitted_functions import note_emitted
+from pliant.jit.emitted_functions import beginning, note_emitted, place_of
 from pliant.jit.frame_liveness import GONE, letting_go
 from pliant.jit.jump_threading import HEADER, RETURN, Place, thread_jump
 from pliant.jit.nested_frames import calls_python
@@ -149,14 +149,14 @@ class Emitter:
         # what the exit needs is made after the effects: an iterator half way through a list that has grown must find it grown
         made, replayed = len(b.lines), self.tail
         self.tail = []
-        line = self.code.co_firstlineno
+        place = beginning(self.code)
         exit_ = capture.exit
         if isinstance(exit_, Return):
             self.tail.append(f"return {b.ref(exit_.value)}")
         elif isinstance(exit_, LoopBack):
             self.tail.append(f"return {self.loop_back(exit_.frame)}")
         else:
-            line = line_of(exit_.frames[0]) or line
+            place = place_of(exit_.frames[0])
             self.break_(exit_)
         self.gradients_of_leaves()
         head, executable = self.graph()
@@ -176,7 +176,7 @@ class Emitter:
         kept = (self.params[0], len(self.start.slots)) if self.start is not None else None
         alone = isinstance(exit_, Return) and not (replayed or self.apart or self.exits or self.branches or capture.trace.marks)
         slots = sorted(b.slots, key=lambda key: b.slots[key] in self.passed_on)  # in the order of the parameters
-        made = Emitted(self.compile(text, line, zones, kept), text, slots, executable, outputs, self.branches, exits=self.exits)
+        made = Emitted(self.compile(text, place, zones, kept), text, slots, executable, outputs, self.branches, exits=self.exits)
         made.repeats = alone and not (capture.world.made_leaves or capture.world.own_gradients)
         return made
 
@@ -349,7 +349,7 @@ class Emitter:
             return bool(heads)
         return bool(functions_under(heads))
 
-    def compile(self, text: str, line: int, zones: list[tuple[str, set[str]]], kept: tuple[str, int] | None) -> FunctionType:
+    def compile(self, text: str, place: Span, zones: list[tuple[str, set[str]]], kept: tuple[str, int] | None) -> FunctionType:
         """The printed function. `zones`: what `self.zones` gives. `kept`: its parameter that holds a state, and how many items of it are
         the user's locals."""
         code = self.code
@@ -359,7 +359,7 @@ class Emitter:
         exec(compile(text, code.co_filename, "exec", code.co_flags & runtime.FUTURE, dont_inherit=True), namespace)
         made: FunctionType = namespace.pop(self.name)
         name = code.co_name if self.start is None else self.start.code.co_name
-        made.__code__ = on_line(made.__code__, line).replace(co_name=name, co_qualname=name)
+        made.__code__ = on_line(made.__code__, *place).replace(co_name=name, co_qualname=name)
         made.__name__ = made.__qualname__ = self.name
         made.__module__ = self.fn.__module__  # since 3.12 this is what `sys._getframemodulename` and C code ask
         return note_emitted(forgetting(made, zones, kept))
@@ -604,7 +604,7 @@ class BreakWriter:
 
     def hop(self, frame: FrameState) -> str:
         code, _ = resume.origin_of(frame.code)
-        hop = support.hop(code, line_of(frame) or code.co_firstlineno, frame.globals.get("__name__"))
+        hop = support.hop(code, place_of(frame), frame.globals.get("__name__"))
         return self.b.constant(hop, f"frame_{code.co_name}")
 
     def loop(self, frame: FrameState, depth: int, header: int) -> str:
@@ -785,10 +785,6 @@ def parameter_names(code: CodeType) -> list[str]:
 def instruction_index(code: CodeType) -> Callable[[Any], int]:
     """The interpreter's stack holds indexes of decoded instructions where CPython's holds code units."""
     return lambda v: decode(code).offsets[v] // 2
-
-
-def line_of(frame: FrameState) -> int | None:
-    return line_at(frame.code, frame.lasti * 2) if frame.lasti >= 0 else None
 
 
 def at_offset(frame: FrameState, offset: int) -> FrameState:

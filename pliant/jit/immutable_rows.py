@@ -8,9 +8,10 @@ from __future__ import annotations
 import datetime
 import operator
 import types
+import typing
 from typing import Any
 
-from pliant.interpret.immutable import HEAPTYPE, IMMUTABLE, PARTS, getter_arguments
+from pliant.interpret.immutable import HEAPTYPE, IMMUTABLE, PARTS, TYPE_PARAMETERS, dict_of, getter_arguments
 from pliant.jit.reconstruct import CONSTANT, INSTANCE, Builder, CannotReconstruct, Row
 
 PLAIN = {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented)}
@@ -21,7 +22,7 @@ def holds_made(b: Builder, v: Any) -> bool:
     t = type(v)
     if t in PLAIN:
         return False
-    if t in b.table.special:
+    if t in b.table.special or id(v) in b.world.remade:
         return True
     if b.world.source_of(v) is not None:
         return True  # its source says which one it is
@@ -57,5 +58,36 @@ ROWS: dict[type, Row] = {
 """By type, how one is made again that holds what is made anew."""
 
 
+def parameter_literal(b: Builder, v: Any) -> str:
+    fn, args, kw, _ = b.world.remade[id(v)]
+    return f"{b.constant(fn)}({b.refs(args)}{f', **{{{b.pairs(kw)}}}' if kw else ''})"
+
+
+def parameter_after(b: Builder, v: Any, name: str) -> None:
+    """What it has got since it was made, and the module of the program, which is not that of emitted code (`TypeVar` asks which it is)."""
+    had, has = b.world.remade[id(v)][3], dict_of(v)
+    for k, x in has.items():
+        if k == "__module__" and type(v) in TYPE_PARAMETERS or had.get(k, had) is not x:
+            b.emit(f"{b.constant(setattr)}({name}, {k!r}, {b.ref(x)})")
+    for k in had.keys() - has.keys():
+        b.emit(f"{b.constant(delattr)}({name}, {k!r})")
+
+
+ANEW = Row(parameter_literal, after=parameter_after)
+OF_PARAMETER = Row(lambda b, v: f"{b.constant(type(v))}({b.ref(v.__origin__)})")
+OF_TYPING = (*TYPE_PARAMETERS, typing.ParamSpecArgs, typing.ParamSpecKwargs)
+
+
+def typing_row(b: Builder, v: Any) -> Row:
+    """Of a type parameter, of an alias, or of `P.args` and `P.kwargs`."""
+    if id(v) in b.world.remade:
+        return ANEW
+    if type(v) not in TYPE_PARAMETERS:
+        return OF_PARAMETER if holds_made(b, v.__origin__) else CONSTANT
+    return immutable_row(b, v) if type(v) in ROWS else CONSTANT
+
+
 def immutable_row(b: Builder, v: Any) -> Row:
+    if id(v) in b.world.remade:
+        return ANEW
     return ROWS[type(v)] if any([holds_made(b, x) for x in PARTS[type(v)](v)]) else CONSTANT

@@ -181,6 +181,8 @@ def function_after(b: Builder, f: types.FunctionType, name: str) -> None:
         b.emit(f"{name}.__module__ = {b.constant(f.__module__, 'module')}")
     if f.__kwdefaults__:
         b.emit(f"{name}.__kwdefaults__ = {{{b.pairs(f.__kwdefaults__)}}}")
+    if getattr(f, "__type_params__", ()):
+        b.emit(f"{name}.__type_params__ = {b.tuple(f.__type_params__)}")
     if f.__annotations__:
         b.emit(f"{name}.__annotations__ = {b.ref(f.__annotations__)}")
     consts = f.__code__.co_consts
@@ -566,6 +568,7 @@ BY_VALUE: dict[type, Callable[[Builder, Any], Row]] = {
     types.GetSetDescriptorType: descriptor_row,
     types.MemberDescriptorType: descriptor_row,
     **dict.fromkeys(immutable_rows.ROWS, immutable_row),
+    **dict.fromkeys(immutable_rows.OF_TYPING, immutable_rows.typing_row),
 }
 
 

@@ -27,7 +27,8 @@ from pliant.interpret.exits import NotNow
 from pliant.interpret.state import Break
 from pliant.jit import resume
 from pliant.jit.branches import Branch
-from pliant.jit.emit import EFFECTS, Context, Emitter, line_of
+from pliant.jit.emit import EFFECTS, Context, Emitter
+from pliant.jit.emitted_functions import beginning, place_of
 from pliant.jit.frame_liveness import letting_go
 from pliant.jit.reconstruct import CannotReconstruct
 
@@ -111,8 +112,7 @@ class BehindWriter(Emitter):
             return last
         text = f"def {self.name}(_e):\n" + "".join(f"    {x}\n" for x in body)
         env = dict(b.env)
-        line = self.code.co_firstlineno
-        return Behind(self.compile(text, line, [("", set())], kept=None), body, env, given, values)
+        return Behind(self.compile(text, beginning(self.code), [("", set())], kept=None), body, env, given, values)
 
 
 class ExitWriter(Emitter):
@@ -140,5 +140,4 @@ class ExitWriter(Emitter):
         text = f"def {self.name}(_e):\n" + "".join(f"    {x}\n" for x in body)
         assert exit_.site is not None and exit_.site.code is not None
         branch = self.context.branches.at(exit_.site)
-        line = line_of(exit_.frames[0]) or self.code.co_firstlineno
-        return SideExit(self.compile(text, line, zones, kept=None), text, given, values, branch)
+        return SideExit(self.compile(text, place_of(exit_.frames[0]), zones, kept=None), text, given, values, branch)

@@ -14,7 +14,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from pliant.bytecode import kinds as K
-from pliant.bytecode.assemble import encode_exception_table, ins
+from pliant.bytecode.assemble import Span, encode_exception_table, ins, on_line
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.graph.originals import ORIGINAL, gc, torch
 from pliant.interpret.runtime import FUTURE
@@ -334,15 +334,15 @@ def _make_handling() -> FunctionType:
 
 
 handling = _make_handling()
-Hop = tuple[str, str, str, int, int, str | None]
-"""File, name, qualified name and `__future__` flags of a code object, the line, the module."""
+Hop = tuple[str, str, str, int, str | None, int, int | None, int | None, int | None]
+"""File, name, qualified name and `__future__` flags of a code object, the module, the place."""
 _hops: dict[Hop, Any] = {}
 _hop_of: WeakIdDict[Hop] = WeakIdDict()
 
 
-def hop(code: CodeType, line: int, module: str | None = None) -> Any:
-    """`hop(fn, *args, **kwargs)` calls `fn`, and in a traceback looks like a frame of `code`, which is in `module`, at `line`."""
-    return hop_like((code.co_filename, code.co_name, code.co_qualname, code.co_flags & FUTURE, line, module))
+def hop(code: CodeType, place: Span, module: str | None = None) -> Any:
+    """`hop(fn, *args, **kwargs)` calls `fn`, and in a traceback looks like a frame of `code`, which is in `module`, at `place`."""
+    return hop_like((code.co_filename, code.co_name, code.co_qualname, code.co_flags & FUTURE, module, *place))
 
 
 def hop_like(key: Hop) -> Any:
@@ -353,11 +353,10 @@ def hop_like(key: Hop) -> Any:
         def call(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
             return fn(*args, **kwargs) if kwargs else fn(*args)  # C code can tell no keywords from none given (`gmpy2.mpz`)
 
-        filename, name, qualname, flags, line, module = key
-        made = call.__code__.replace(
-            co_filename=filename, co_name=name, co_qualname=qualname, co_firstlineno=line,
-            co_linetable=_one_line(call.__code__), co_flags=call.__code__.co_flags & ~FUTURE | flags,
-        )  # fmt: skip
+        filename, name, qualname, flags, module, *place = key
+        made = on_line(call.__code__, *place).replace(
+            co_filename=filename, co_name=name, co_qualname=qualname, co_flags=call.__code__.co_flags & ~FUTURE | flags
+        )
         namespace = {"__builtins__": builtins.__dict__}  # C code that imports looks for `__import__` there
         if module is not None:
             namespace["__name__"] = module
@@ -369,13 +368,3 @@ def hop_like(key: Hop) -> Any:
 def words_of_hop(fn: Any) -> Hop | None:
     """What `hop_like` makes this function of; None if it is no hop."""
     return _hop_of.get(fn)
-
-
-def _one_line(code: CodeType) -> bytes:
-    units = len(code.co_code) // 2
-    out = bytearray()
-    while units > 0:
-        n = min(units, 8)
-        out += bytes((0x80 | 13 << 3 | n - 1, 0))
-        units -= n
-    return bytes(out)

@@ -10,7 +10,7 @@ import pytest
 
 from pliant.bytecode import instructions, kind_at, version
 from pliant.bytecode import kinds as K
-from pliant.bytecode.assemble import encode_exception_table, exception_table, ins, on_line
+from pliant.bytecode.assemble import encode_exception_table, exception_table, ins, on_line, place_at
 from pliant.bytecode.natural_loops import loop_around
 from pliant.bytecode.stack import stack_marks
 
@@ -119,6 +119,13 @@ def test_written_instructions_are_read_again():
         first, last = instructions(code)
         assert (first.kind, last.kind) == (kind, K.RETURN)
         assert first.offset == 0 and first.following == last.offset
+
+
+@pytest.mark.parametrize("span", [(7, 7, 0, 3), (4321, 4400, 70, 2), (1, 1, 4000, 4100), (5, 5, None, None)])
+def test_code_at_one_place(span):
+    code = on_line(test_code_on_one_line.__code__, *span)
+    want = span if None not in span else (span[0], span[0], None, None)
+    assert {*code.co_positions()} == {want} and place_at(code, 4) == want and code.co_firstlineno == span[0]
 
 
 def test_code_on_one_line() -> None:

@@ -603,3 +603,66 @@ def test_defaults_of_type_parameters(name):
     space = {"__name__": __name__, "torch": torch}
     exec(compile(TYPED, "<typed>", "exec"), space)
     check(space[name], *ROWS, lines=False)
+
+
+# -- truth where CPython goes on (its jumps take True and False alone since 3.13) -----------------------------------------------
+NOW: list = []
+
+
+@pliant.disable
+def now():
+    return NOW[0]
+
+
+class Says:
+    def __lt__(self, other):
+        return now()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        return now()
+
+
+def leaves_quietly():
+    try:
+        with Says():
+            raise ValueError
+        return True
+    except ValueError:
+        return False
+
+
+def asserted():
+    try:
+        assert now()
+        return True
+    except AssertionError:
+        return False
+
+
+def of_a_loop():
+    while now():
+        return True
+    return False
+
+
+TRUTHS = {
+    "if": lambda: 1 if now() else 2, "not": lambda: not now(), "comparison": lambda: 1 if Says() < 1 else 2,
+    "not of a comparison": lambda: not Says() < 1, "chain": lambda: 1 if 0 < 1 > 0 and Says() < 1 else 2, "or": lambda: now() or 3,
+    "with": leaves_quietly, "assert": asserted, "while": of_a_loop, "comprehension": lambda: [i for i in range(2) if now()],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_truth_behind_breaks_of_frames_that_are_left_to_cpython(name):
+    ask = TRUTHS[name]
+
+    def program(x):
+        return ask(), x + 1
+
+    run = pliant.compile(program, recompile_limit=1, strict=True)
+    for value in ([], "", {}, 0.0, None, (), [1], "a", {1: 2}, 1.5, (1,), set(), {1}, b"", b"a"):
+        NOW[:] = [value]
+        assert run(torch.ones(1))[0] == program(torch.ones(1))[0]

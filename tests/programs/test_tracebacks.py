@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import traceback
 
 import pytest
@@ -209,3 +210,49 @@ def test_exceptions_from_outside_are_left_alone():
         error.__traceback__ = None
         target(t(k), error)
         assert [(f.filename, f.name) for f in traceback.extract_tb(error.__traceback__)] == [(__file__, "fn")]
+
+
+# -- what is marked of a line -----------------------------------------------------------------------------------------------------
+def of_c(x, n):
+    return 1, os.stat("/é" + "q" * n), 3
+
+
+def over_lines(x, n):
+    y = x + 1
+    return [y, os.stat(
+        "/é" + "q" * n,
+    ), 2]  # fmt: skip
+
+
+def deep(n):
+    v = 1
+    return v + os.stat("/é" + "q" * n).st_size + 1
+
+
+def in_a_callee(x, n):
+    return x.sum(), deep(n), 1
+
+
+def in_an_attribute(x, n):
+    s = "é", type("T", (), {"__getattr__": lambda self, name: os.stat("/é" + name)})()
+    return s[0], print(end=""), s[1].nothing, 2
+
+
+def behind_breaks(x, n):
+    print(end="")
+    y = x * 2
+    print(end="")
+    return y, os.stat("/é" + "q" * n), 2
+
+
+@pytest.mark.parametrize("fn", [of_c, over_lines, in_a_callee, in_an_attribute, behind_breaks])
+def test_marked_columns(fn):
+    target = compiled(fn)
+    for k in (2, 3, 3):
+        said = []
+        for f in (fn, target):
+            with pytest.raises(OSError) as info:
+                f(t(3), k)
+            found = traceback.extract_tb(info.value.__traceback__)
+            said.append([(f.name, f.lineno, f.end_lineno, f.colno, f.end_colno) for f in found if f.name in (fn.__name__, "deep")])
+        assert said[1] == said[0]

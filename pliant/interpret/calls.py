@@ -355,8 +355,9 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
         if inner is not None and fn.__dict__.get("_is_torch_compile") and not fn.__dict__.get("_torchdynamo_disable"):
             return call(inner, args, kwargs)  # what `torch.compile` was given; here it is captured with the rest
         if inner is not None and ((inner.__module__ or "").startswith("torch.optim.") or LOOKASIDES.get(inner) is not None):
-            # TorchDynamo's own mark, not the user's
-            return call(inner, args, kwargs)
+            # TorchDynamo's own mark, not the user's; `functools.wraps` takes it along to what calls the function that has it
+            own = fn.__globals__["__name__"].startswith(("torch._dynamo.", "torch._compile"))
+            return call(inner, args, kwargs) if own else inline(fn, args, kwargs)
         code, reason = policy.break_of(fn)
         callers_variables.looked_at(fn, args, vm.frame)
         if vm.frame is not None and vm.frame.globals is contextlib.__dict__ and is_generator(fn):

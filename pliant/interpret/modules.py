@@ -123,8 +123,11 @@ FLOATING = {"float": torch.float32, "double": torch.float64, "half": torch.float
 
 def parts_of(module: Any) -> tuple:
     """What a conversion walks over. (This is interpreted.)"""
-    parameters = list(module.parameters())
-    return list(module.modules()), [*parameters, *[p.grad for p in parameters if p.grad is not None], *module.buffers()]
+    tensors = [*module.parameters(), *module.buffers()]
+    for p in module.parameters():
+        if p.grad is not None:
+            tensors.append(p.grad)
+    return list(module.modules()), tensors
 
 
 def unchanged(module: Any, device: Any, dtype: Any) -> bool:

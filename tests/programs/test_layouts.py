@@ -464,7 +464,7 @@ def test_another_layout_in_place_of_data(of: str, write: str) -> None:
             assert (a.shape, strides[0], a.tolist(), a._version) == (b.shape, strides[1], b.tolist(), b._version)
 
 
-STRIDED = {
+VIEWED = {
     "more than there is": lambda x: x.as_strided((x.shape[0], 2), (1, 1)) * 2,
     "of what is made": lambda x: (x * 2).as_strided((9, 2), (1, 1)) * 2,
     "unread": lambda x: (x.as_strided((9,), (1,)), x + 1)[1],
@@ -476,13 +476,13 @@ STRIDED = {
 
 
 @pytest.mark.parametrize("backend", ["aten", "native"])
-@pytest.mark.parametrize("name", STRIDED)
+@pytest.mark.parametrize("name", VIEWED)
 def test_layouts_that_reach_beyond_the_memory(name: str, backend: str) -> None:
     """PyTorch raises, whoever reads the view; a kernel would read what lies there."""
-    fn = pliant.compile(STRIDED[name], backend=backend, background=False)
+    fn = pliant.compile(VIEWED[name], backend=backend, background=False)
     for n in (4, 5, 3, 0, 1, 2):
         told: list = []
-        for run in (STRIDED[name], fn):
+        for run in (VIEWED[name], fn):
             x = torch.arange(float(n))
             try:
                 told.append((run(x).tolist(), x.tolist()))

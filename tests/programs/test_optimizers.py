@@ -265,3 +265,30 @@ def test_counts_of_other_kinds(name, count):
     want, got = said[: len(said) // 2], said[len(said) // 2 :]
     assert want[:-1] == got[:-1]
     torch.testing.assert_close(want[-1], got[-1], rtol=1e-6, atol=0)
+
+
+def test_a_step_that_torchdynamo_has_marked_under_a_scheduler():
+    """`functools.wraps` takes its marks along to the scheduler's wrapper, which has no `self`."""
+    step = torch.optim.LBFGS.step
+    try:
+        torch.optim.LBFGS.step = torch._dynamo.disable(step, reason="as TorchDynamo does once it compiles anything")
+        told = []
+        for run in (lambda f: f, pliant.compile):
+            torch.manual_seed(0)
+            model = torch.nn.Linear(3, 2)
+            optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+            torch.optim.lr_scheduler.StepLR(optimizer, 2)
+            x = torch.ones(4, 3)
+
+            def closure(model=model, optimizer=optimizer, x=x):
+                optimizer.zero_grad()
+                loss = model(x).square().sum()
+                loss.backward()
+                return loss
+
+            fn = run(lambda optimizer=optimizer, closure=closure: optimizer.step(closure))
+            told.append([fn().item(), fn().item(), model.weight.tolist()])
+        for want, got in zip(*told, strict=True):
+            torch.testing.assert_close(torch.tensor(got), torch.tensor(want))
+    finally:
+        torch.optim.LBFGS.step = step

@@ -76,14 +76,14 @@ def unwrapped(raw: Any) -> Any:
     return raw.__func__ if type(raw) in (classmethod, staticmethod) else raw
 
 
-def runs_as_it_is(cls: Any) -> bool:
+def left_to_cpython(cls: Any) -> bool:
     """Whether the class is one of PyTorch's, whose code CPython runs on what is traced."""
     return jagged.is_jagged(cls) or is_distributed(cls)
 
 
 def overrides(cls: Any) -> bool:
     """Whether the class has a `__torch_function__` of its own, which is interpreted."""
-    return function_of(cls) not in (UNSET, PLAIN_FUNCTION) and not runs_as_it_is(cls)
+    return function_of(cls) not in (UNSET, PLAIN_FUNCTION) and not left_to_cpython(cls)
 
 
 def is_subclass(x: Any) -> bool:
@@ -280,7 +280,7 @@ HISTORY = frozenset(("grad_fn", "data", "grad", "_base", "_version", "__dict__")
 def attribute(t: Any, name: str, raw: Any) -> Any:
     """An attribute of a tensor of a subclass; UNSET if it is that of any tensor. `raw`: what tensors have under this name."""
     computed = type(raw) in COMPUTED
-    if runs_as_it_is(t.pytype) and computed and name not in HISTORY and name not in ("requires_grad", "is_leaf"):
+    if left_to_cpython(t.pytype) and computed and name not in HISTORY and name not in ("requires_grad", "is_leaf"):
         return graph_call(getattr, (t, name), {})
     if computed and name != "__dict__" and torch._C._is_torch_function_enabled() and overrides(t.pytype):
         if name == "_version":
@@ -559,7 +559,7 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
     if vm.world.in_transform and not all([type(t) is TracedTensor and (is_stand(t) or jagged.is_jagged(t.pytype)) for t in tensors]):
         raise Break("PL0030", "a function transform of tensors of a subclass: which of them keep their class, C++ decides", clean=True)
     order = in_order(tensors) if torch._C._is_torch_function_enabled() and fn not in MAKERS else []
-    if any([runs_as_it_is(class_of(t)) for t in tensors]):
+    if any([left_to_cpython(class_of(t)) for t in tensors]):
         return native_code(fn, args, kwargs)
     if under_modes or any([overrides(cls) for cls in order]):
         return told(fn, args, kwargs)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from pliant.graph.answering import answering
 from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor, Untraceable, leaves, make
@@ -177,25 +178,15 @@ ANSWERS: tuple[tuple[str, str, Any], ...] = (
 """Functions of PyTorch's by module and name, and what stands for each."""
 
 
-@contextmanager
-def answers(trace: Any) -> Iterator[None]:
+def answers(trace: Any) -> AbstractContextManager[None]:
     """While inside, PyTorch's code is answered for tensors of this trace, in this thread."""
     if api() is None:
-        yield
-        return
+        return nullcontext()
     own = threading.get_ident()
-    cls = sys.modules[PROPAGATION].ShardingPropagator
-    stand_ins = [(sys.modules[module], name, answer) for module, name, answer in ANSWERS]
-    stand_ins.append((cls, "_propagate_tensor_meta_non_cached", lambda _, schema: meta_of_results(trace, schema)))
-    before = [(space, name, getattr(space, name)) for space, name, _ in stand_ins]
 
-    def answering(answer: Any, original: Any) -> Any:
-        return lambda *args, **kwargs: (answer if threading.get_ident() == own else original)(*args, **kwargs)
+    def in_thread(answer: Any) -> Callable[[Any], Any]:
+        return lambda original: lambda *args, **kwargs: (answer if threading.get_ident() == own else original)(*args, **kwargs)
 
-    for (space, name, answer), (_, _, original) in zip(stand_ins, before, strict=True):
-        setattr(space, name, answering(answer, original))
-    try:
-        yield
-    finally:
-        for space, name, original in before:
-            setattr(space, name, original)
+    asked = [(sys.modules[module], name, in_thread(answer)) for module, name, answer in ANSWERS]
+    meta = in_thread(lambda _, schema: meta_of_results(trace, schema))
+    return answering([*asked, (sys.modules[PROPAGATION].ShardingPropagator, "_propagate_tensor_meta_non_cached", meta)])

@@ -7,12 +7,14 @@ longest and the shortest row are numbers that the run knows.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
+from pliant.graph.answering import answering
 from pliant.graph.originals import gradients
 from pliant.graph.symnode import concrete, to_sym
 from pliant.graph.trace import tolist
@@ -83,26 +85,18 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def answering(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def answer(*args: Any, **kwargs: Any) -> Any:
+def answer(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def asked(*args: Any, **kwargs: Any) -> Any:
         own = any([type(a) is TracedTensor for a in args])
         return (ANSWERS[name] if own else original)(*args, **kwargs)
 
-    return answer
+    return asked
 
 
-@contextmanager
-def answers() -> Iterator[None]:
+def answers() -> AbstractContextManager[None]:
     """While inside, PyTorch's code is answered for traced tensors."""
     modules = [m for m in (sys.modules.get(MODULE), sys.modules.get("torch.nested._internal.ops")) if m is not None]
-    before = [(m, name, getattr(m, name)) for m in modules for name in ASKED if hasattr(m, name)]
-    for m, name, original in before:
-        setattr(m, name, answering(name, original))
-    try:
-        yield
-    finally:
-        for m, name, original in before:
-            setattr(m, name, original)
+    return answering([(m, name, functools.partial(answer, name)) for m in modules for name in ASKED if hasattr(m, name)])
 
 
 def held(v: Any) -> dict[str, Any]:

@@ -42,7 +42,7 @@ PROPERTIES_OF_MESHES = ("ndim", "shape", "mesh_dim_names", "device_type")
 # -- what it is given ------------------------------------------------------------------------------------------------------
 def dispatcher() -> tuple[int, int, int] | None:
     """How many operators have rules for their shardings; None if something changes what the dispatcher does."""
-    d: Any = sys.modules[distributed_tensors.API].DTensor._op_dispatcher
+    d: Any = distributed_tensors.api().DTensor._op_dispatcher
     utils: Any = sys.modules["torch.distributed.tensor._utils"]
     own = all([h.__module__ in OWN_HANDLERS for h in d._custom_op_handlers.values()])
     explicit = getattr(utils.ExplicitRedistributionContext._local, "_active", None)
@@ -115,6 +115,7 @@ def state(w: Any) -> tuple:
 
 def run(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A function of distributed tensors. Whatever PyTorch's code raises, it may raise of what is traced alone: eager says what it says."""
+    refuse_gradients(fn, args, kwargs)
     outside = [t for t in among([args, kwargs], []) if distributed_tensors.is_distributed(class_of(t)) and id(t) in vm.world.real]
     before = [(t, wrapper_of(t)._version, state(wrapper_of(t))) for t in outside]
     try:
@@ -145,9 +146,8 @@ def call(fn: Any, args: tuple, kw: dict) -> Any:
     if not whole_loops():
         raise Break("PL0028", "a distributed tensor, for a backend that is not pliant's own", clean=True)
     args, kw = tuple(map(given, args)), {k: given(v) for k, v in kw.items()}
-    vm.trace.wrapping.add(sys.modules[distributed_tensors.API].DTensor)
+    vm.trace.wrapping.add(distributed_tensors.api().DTensor)
     vm.world.has_subclasses = True
-    refuse_gradients(fn, args, kw)
     if fn.__name__ == "to_local" and isinstance(vm.world.real.get(id(args[0])), torch.nn.Parameter):
         raise Break("PL0028", "the part of a distributed parameter, which is marked as one", clean=True)
     return run(fn, args, kw)
@@ -157,11 +157,6 @@ def of_spec(fget: Any, args: tuple, kw: dict) -> Any:
     """What a distributed tensor's spec says."""
     (t,) = args
     return fget(wrapper_of(t))
-
-
-def backward(fn: Any, args: tuple, kw: dict) -> Any:
-    """The backward part of a function of PyTorch's: the engine calls it, and gets what it returns."""
-    return captured_call(fn, args, kw)
 
 
 def mesh_says(fn: Any, args: tuple, kw: dict) -> Any:
@@ -215,7 +210,7 @@ def compared(fn: Any, a: Any, b: Any) -> Any:
 @functools.cache
 def enter(cls: type) -> None:
     """Functions and types about distributed tensors. `cls`: their class."""
-    api: Any = sys.modules[distributed_tensors.API]
+    api = distributed_tensors.api()
     for name in METHODS:
         raw: Any = cls.__dict__[name]
         fn = raw if type(raw) is types.FunctionType else raw.__func__
@@ -232,7 +227,7 @@ def enter(cls: type) -> None:
     for module in (api, sys.modules[distributed_tensors.REDISTRIBUTION]):
         for function in vars(module).values():
             if isinstance(function, type) and issubclass(function, torch.autograd.Function) and function.__module__ == module.__name__:
-                LOOKASIDES[function.backward] = functools.partial(backward, function.backward)
+                LOOKASIDES[function.backward] = functools.partial(captured_call, function.backward)  # the engine gets what it gives
     for code in api.distribute_module.__code__.co_consts:
         if type(code) is types.CodeType:  # the hooks that it registers: they call what they were given
             policy.set_kind(code, "inline")

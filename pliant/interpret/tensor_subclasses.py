@@ -559,7 +559,9 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
     if vm.world.in_transform and not all([type(t) is TracedTensor and (is_stand(t) or jagged.is_jagged(t.pytype)) for t in tensors]):
         raise Break("PL0030", "a function transform of tensors of a subclass: which of them keep their class, C++ decides", clean=True)
     order = in_order(tensors) if torch._C._is_torch_function_enabled() and fn not in MAKERS else []
-    if any([left_to_cpython(class_of(t)) for t in tensors]):
+    if any([is_distributed(class_of(t)) for t in tensors]):
+        return vm.call_distributed(fn, args, kwargs)
+    if any([jagged.is_jagged(class_of(t)) for t in tensors]):
         return native_code(fn, args, kwargs)
     if under_modes or any([overrides(cls) for cls in order]):
         return told(fn, args, kwargs)
@@ -581,8 +583,6 @@ def native_code(fn: Any, args: tuple, kwargs: dict) -> Any:
         given = attention(args, kwargs)
         if given is not None:
             return inline(in_torch.jagged_attention, given, {})
-    if any([type(t) is TracedTensor and is_distributed(t.pytype) for t in among([args, kwargs], [])]):
-        return vm.call_distributed(fn, args, kwargs)
     return taken_apart(fn, args, kwargs)
 
 

@@ -44,26 +44,16 @@ for _cls in (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple):
 
 
 # -- instructions (since 3.12) -----------------------------------------------------------------------------------------------
-def parameter(number: int, name: str) -> Any:
-    fn = intrinsic(number, 1)
-    return belongs(fn(name), fn, (name,), {})
-
-
-def alias(number: int, parts: tuple) -> Any:
-    """`parts`: its name, its parameters, and the function that says what it stands for."""
-    fn = intrinsic(number, 1)
-    return belongs(fn(parts), fn, (parts,), {})
+def parameter(number: int, *operands: Any) -> Any:
+    """A parameter of a name, and maybe of a function that gives its bound or constraints; or an alias, of a tuple of its name, its
+    parameters, and the function that says what it stands for."""
+    fn = intrinsic(number, len(operands))
+    return belongs(fn(*operands), fn, operands, {})
 
 
 def generic_base(number: int, parameters: tuple) -> Any:
     """`Generic[T, *Ts]`, which holds the parameters as any annotation does."""
     return intrinsic(number, 1)(parameters)
-
-
-def limited(number: int, name: str, evaluate: Any) -> Any:
-    """A parameter with a bound or constraints."""
-    fn = intrinsic(number, 2)
-    return belongs(fn(name, evaluate), fn, (name, evaluate), {})
 
 
 def of_function(number: int, fn: Any, parameters: tuple) -> Any:
@@ -85,10 +75,8 @@ def defaulted(fn: Any, evaluate: Any, maker: Any, *args: Any, **kw: Any) -> Any:
 
 
 INTRINSICS: dict[tuple[int, int], Callable] = {
-    **dict.fromkeys(((1, 7), (1, 8), (1, 9)), parameter),
+    **dict.fromkeys(((1, 7), (1, 8), (1, 9), (1, 11), (2, 2), (2, 3)), parameter),
     (1, 10): generic_base,
-    (1, 11): alias,
-    **dict.fromkeys(((2, 2), (2, 3)), limited),
     (2, 4): of_function,
     (2, 5): with_default,
 }

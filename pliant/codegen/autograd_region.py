@@ -20,7 +20,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pliant import turns
+from pliant import native, turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, ways_out
 from pliant.codegen.batched_gradients import ASKED
 from pliant.codegen.checkpointed import ON, draws, entered, why_not
@@ -131,6 +131,7 @@ class AutogradRegion:
         self.name = plan.name
         self.scope = plan.trace.scope
         self.partial: dict[tuple, Callable] = {}
+        self.relaid: dict[tuple, Callable] = {}
 
     def build(self) -> Executable:
         """Trace the backward part, generate the three programs, make the node."""
@@ -142,8 +143,10 @@ class AutogradRegion:
         again, seconds = self.traced.again, [None if s is None else self.second_with_sizes(s) for s in self.traced.seconds]
         self.full = self.with_what_they_read(self.with_sizes(self.traced.full), seconds)
         bare = tuple([i for i, t in enumerate(self.plan.inputs) if isinstance(t, TracedTensor) and not t.requires_grad])
+        read = {t.vid for t in self.full.reads}
+        self.direct = tuple([i for i in self.first_places() if self.plan.inputs[i].vid in read]) if self.lower is not None else ()
         repeated = Repeated("aten" if self.lower is None else "native")
-        self.twice = Twice(again.refusal, lambda: again.recipe, self.gives(), repeated, bare, again.places)
+        self.twice = Twice(again.refusal, lambda: again.recipe, self.gives(), repeated, bare, again.places, self.direct)
         forward = self.write_forward()
         parts = tuple([self.write_part(share, self.with_sizes(b), s) for (share, b), s in zip(self.traced.parts, seconds, strict=True)])
         results = len(self.plan.heads) + len(self.plan.exports)
@@ -236,6 +239,10 @@ class AutogradRegion:
         slots = {s.vid: i for i, s in reversed([*enumerate(self.plan.inputs)]) if isinstance(s, TracedTensor) and s.vid in own}
         return tuple(sorted(slots.values()))
 
+    def first_places(self) -> list[int]:
+        """The places of the slots among the inputs, each slot's first."""
+        return list({t.vid: i for i, t in reversed([*enumerate(self.plan.inputs)]) if isinstance(t, TracedTensor)}.values())
+
     def gives(self) -> tuple[int | None, ...]:
         """For each input, which of the wanted gradients is its own."""
         found = {t.vid: i for i, t in enumerate(self.plan.wanted)}
@@ -252,9 +259,10 @@ class AutogradRegion:
             found.update((s.name, s) for s in self.scope.simplify(e).symbols() if s.name not in own)
         return replace(b, symbols=list(found.values()))
 
-    def write_backward(self, b: Backward, share: Share, twice: Twice | None = None) -> Executable:
+    def write_backward(self, b: Backward, share: Share, twice: Twice | None = None, relaid: bool = False) -> Executable:
         """`backward(ctx, one gradient per result of the region) -> one gradient per slot`. `twice`: of a node's own, which the engine
-        calls; the others are for gradients of some of its results."""
+        calls; the others are for gradients of some of its results. `relaid`: `backward(ctx, what was kept, gradients)`, of ATen's calls,
+        for inputs whose data has another layout by now."""
         mask, used = share.mask, iter(b.tangents)
         arrives = {h.vid: next(used) for h, on in zip(self.plan.differentiable, mask, strict=True) if on}
         params = [f"g{i}" for i in range(len(self.plan.heads) + len(self.plan.exports))]
@@ -277,7 +285,13 @@ class AutogradRegion:
             names = [f"v{self.full.reads[i].vid}" for i in at]
             w.names.update((self.full.reads[i].vid, name) for i, name in zip(at, names, strict=True))
             read = f"{', '.join(names)}{',' if len(names) == 1 else ''} = " if names else ""
-            lines += self.taking(w, read, share, at)
+            watched = tuple_text([f"_slots[{i}]" for i in self.direct])[1:-1] if not relaid else ""
+            if watched:
+                lines.append("_slots = ctx.slots")
+            lines += [f"{read}kept"] * bool(read) if relaid else self.taking(w, read, share, at)
+            if watched:
+                w.globals.update(_layouts=native.layouts, _relaid=functools.partial(self.run_relaid, b, share))
+                lines.append(f"if _layouts({watched}) != ctx.layouts: return _relaid(ctx, {tuple_text(names)}, {', '.join(params)})")
             if sizes:
                 lines.append(f"{', '.join(sizes)}{',' if len(sizes) == 1 else ''} = ctx.sizes")
                 w.learn(*sizes)
@@ -297,12 +311,22 @@ class AutogradRegion:
                 seen.add(vid)
             return [f"return {tuple_text(out)}"]
 
-        name, leading, checks, ops = f"{self.name}_backward", ("ctx", *params), self.checks_of(b), b.ops
-        if self.lower is not None:
+        name, checks, ops = f"{self.name}_backward", self.checks_of(b), b.ops
+        leading = ("ctx", *(["kept"] if relaid else []), *params)
+        if self.lower is not None and not relaid:
             given = [*self.full.reads, *b.tangents, *self.full.symbols]
             ops = self.lower(Program(name, self.scope, given, b.grads, ops, asserts=[c.expr for c in checks])).steps
         writer = Writer(name, self.scope, [], b.grads, ops, checks, leading=leading, preamble=preamble, closing=closing)
         return writer.finish(True)
+
+    def run_relaid(self, b: Backward, share: Share, ctx: Any, kept: tuple, *grads: Any) -> tuple:
+        """The backward program where the data of an input that it reads got another layout since (`w.data = w.data.half()`), as eager's
+        operations are called with what is there now; compiled code knows the layout that was there."""
+        key = id(b), share
+        if key not in self.relaid:
+            with turns.compiling, _disable_current_modes():
+                self.relaid[key] = self.write_backward(b, share, relaid=True).fn
+        return self.relaid[key](ctx, kept, *grads)
 
     def build_second(self, share: Share, given: tuple[bool, ...]) -> SecondPart | None:
         """The program for gradients of gradients if only some heads of the node got one. None if it needs more than was kept."""
@@ -462,7 +486,10 @@ class AutogradRegion:
         inputs = [proxies.get(t.vid, t) if isinstance(t, TracedTensor) else t for t in self.plan.inputs]
         copies = [op for t in self.plan.rebased for op in copy_of(t, proxies[t.vid])]
         noted, ops = ways_out(self.plan.trace, copies + self.plan.forward_ops, list(liveness.tensors_of(inputs)), f"{self.name}_forward")
-        values = [*self.plan.heads, *self.plan.exports, *self.full.reads, *self.full.symbols]
+        known = self.plan.kept_views
+        under = {t.vid: known.slots[vid] for vid, t in known.aliases.items()}
+        reads = [under.get(t.vid, t) for t in self.full.reads]
+        values = [*self.plan.heads, *self.plan.exports, *reads, *self.full.symbols]
         checks = [c for c in self.plan.asserts() if self.plan.made_later.isdisjoint([s.name for s in c.expr.symbols()])]
         p = Program(f"{self.name}_forward", self.scope, inputs, [*values, *noted], ops, asserts=[c.expr for c in checks], closed=False)
         p = pipeline.run(p, (pipeline.DCE,))
@@ -472,16 +499,25 @@ class AutogradRegion:
 
         def closing(w: Writer, items: list[str]) -> list[str]:
             n, m = len(self.plan.heads) + len(self.plan.exports), len(self.plan.heads) + len(self.plan.exports) + len(self.full.reads)
-            theirs = self.of_inference(w.params, inputs) + self.of_inference(items[n:m], self.full.reads)
+            theirs = self.of_inference(w.params, inputs) + self.of_inference(items[n:m], reads)
             copied = {name: f"_apart({name})" for name in theirs}
             if copied:
                 w.globals["_apart"] = apart
             lines = [f"ctx.slots = {tuple_text([copied.get(p, p) for p in w.params])}"]
+            own = [f"ctx.slots[{i}]" if p in copied else p for i, p in enumerate(w.params)]
             if not self.twice.refusal:
                 read = [w.params[i] for i in self.twice.read]
                 lines.append(f"ctx.versions = {tuple_text(['0' if p in copied else f'{p}._version' for p in read])}")
-            if self.full.reads:
-                lines.append(f"ctx.save_for_backward({', '.join([copied.get(i, i) for i in items[n:m]])})")
+                w.globals["_places"] = native.places
+                lines.append(f"ctx.places = _places({', '.join([own[i] for i in self.twice.read])})")
+            if self.direct:
+                w.globals["_layouts"] = native.layouts
+                lines.append(f"ctx.layouts = _layouts({', '.join([own[i] for i in self.direct])})")
+            if reads:
+                w.globals["_memory"] = ORIGINAL.detach
+                named = zip(items[n:m], self.full.reads, strict=True)
+                kept = [copied.get(i) or (f"_memory({i})" if t.vid in under else i) for i, t in named]
+                lines.append(f"ctx.save_for_backward({', '.join(kept)})")
             if self.full.symbols:
                 lines.append(f"ctx.sizes = {tuple_text(items[m:])}")
             plain = self.without_gradients()

@@ -55,7 +55,7 @@ def samples(grads: Sequence[Any]) -> Samples | None:
 class Kept:
     """The context of a node that runs once for each sample: what it saved stays for the next."""
 
-    __slots__ = ("at", "before", "kept", "saved_tensors", "sizes", "slots", "spent", "versions")
+    __slots__ = ("at", "before", "kept", "layouts", "places", "saved_tensors", "sizes", "slots", "spent", "versions")
 
     def __init__(self, ctx: Any) -> None:
         kept = getattr(ctx, "kept", None)
@@ -63,6 +63,7 @@ class Kept:
         self.kept, self.spent, self.at = None, getattr(ctx, "spent", 0), None
         self.slots = ctx.slots
         self.sizes, self.versions = getattr(ctx, "sizes", ()), getattr(ctx, "versions", None)
+        self.layouts, self.places = getattr(ctx, "layouts", None), getattr(ctx, "places", None)
 
     def maybe_clear_saved_tensors(self) -> None:
         pass

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch._C._autograd import SavedTensor, _make_saved_tensor
 
+from pliant import native
 from pliant.codegen.double_backward import FREED
 from pliant.codegen.heard import of_gradients
 from pliant.codegen.nodes import KEEP_GRAPH, Shared
@@ -101,7 +102,7 @@ class Checkpointed(torch.autograd.Function):
             ctx.slots = [_make_saved_tensor(s, is_output=False) if isinstance(s, torch.Tensor) else s for s in slots]
         finally:
             POP()
-        ctx.program = program
+        ctx.program, ctx.layouts = program, native.layouts(*[s for s in slots if isinstance(s, torch.Tensor)])
         results = forward(Shared(), *slots)
         ctx.mark_non_differentiable(*[results[i] for i in plain])
         ctx.set_materialize_grads(False)
@@ -115,6 +116,8 @@ class Checkpointed(torch.autograd.Function):
         given = [s.unpack() if isinstance(s, SavedTensor) else s for s in ctx.slots]
         if not KEEP_GRAPH():
             ctx.slots = ctx.state = None
+        if native.layouts(*[s for s in given if isinstance(s, torch.Tensor)]) != ctx.layouts:
+            raise RuntimeError("what a compiled region in a checkpoint was given has another layout now, when it is computed again")
         wanted = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
         again = is_grad_enabled()  # the gradients are to be differentiated, too
         for i in wanted:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from pliant import native
 from pliant.codegen.batched_gradients import each, is_legacy, is_wrapped, samples, told
 from pliant.codegen.heard import of_gradients
 from pliant.codegen.recipe_source import Repeated
@@ -48,7 +49,7 @@ class Again:
     def __init__(self, plan: Plan, reads: Sequence[TracedTensor]) -> None:
         self.plan = plan
         self.reads = reads
-        own = {t.vid for t in plan.slots}
+        own = {t.vid for t in (*plan.slots, *plan.kept_views.aliases.values())}
         own |= {t.vid for op in plan.program for t in liveness.op_outputs(op) if t.requires_grad}  # `reads` may have it by another object
         self.saved = {t.vid for t in reads if not t.requires_grad and t.vid not in own and settled(plan.program, t)}
         self.ops = needed(rejoined(plan.program), plan.differentiable, self.saved)
@@ -348,7 +349,8 @@ class Twice:
     `gives`: for each input, which of the wanted gradients is its own. Where the forward part cannot run again (`refusal`): first-order
     gradients, and a clear error for whoever differentiates them, or what `second` gives for the gradients of all results, if it is there
     (`second_backward.py`). `backward` is the compiled backward part. `bare`: the inputs that had no gradients; such a program takes them
-    for constants. `read`: those that running again reads, which may not have been written since.
+    for constants. `read`: those that running again reads, which may not have been written since, or given other data; `direct`: those that
+    the backward part reads, of which compiled code knows the layout.
     """
 
     refusal: str
@@ -357,6 +359,7 @@ class Twice:
     repeated: Repeated
     bare: tuple[int, ...]
     read: tuple[int, ...]
+    direct: tuple[int, ...]
     backward: Callable[..., tuple] | None = None
     second: Callable[[Any, Callable[..., tuple], Sequence[Any]], tuple | None] | None = None
 
@@ -375,13 +378,13 @@ class Twice:
                 return each(self.backward, ctx, given)
         if odd and self.refusal:
             raise RuntimeError(TWICE.format(self.refusal))
-        refusal = self.refusal or ("an input was written since" if self.written(ctx) else "")
+        refusal = self.refusal or ("an input was written, or given other data, since" if self.written(ctx) else "")
         if not refusal:
             recipe = self.recipe()
             found = self.repeated.gradients(recipe, slots, ctx.saved_tensors if recipe.taken else (), grads)
             return tuple(None if i is None else found[i] for i in self.gives)
         late = any([slots[i].requires_grad for i in self.bare])
-        if not late and self.second is not None and (made := self.second(ctx, self.backward, grads)) is not None:
+        if not late and not self.relaid(ctx) and self.second is not None and (made := self.second(ctx, self.backward, grads)) is not None:
             return made
         with gradients(False):
             out = self.backward(ctx, *grads)
@@ -391,8 +394,13 @@ class Twice:
         return tuple(None if g is None else next(refusing) for g in out)
 
     def written(self, ctx: Any) -> bool:
-        """Whether running again would read what was written since."""
-        return versions([ctx.slots[i] for i in self.read]) != ctx.versions
+        """Whether running again would read what was written since, or other data."""
+        read = [ctx.slots[i] for i in self.read]
+        return versions(read) != ctx.versions or native.places(*read) != ctx.places
+
+    def relaid(self, ctx: Any) -> bool:
+        """Whether the data of an input that is read has another layout than when the forward part ran."""
+        return bool(self.direct) and native.layouts(*[ctx.slots[i] for i in self.direct]) != ctx.layouts
 
 
 def versions(slots: Sequence[Any]) -> tuple[int, ...]:

@@ -40,6 +40,7 @@ from pliant.graph.traced import (
 )
 from pliant.lower import cse, liveness, views
 from pliant.lower.histories import sharing, together
+from pliant.lower.kept_views import KeptViews
 from pliant.lower.leaves import nodes_under
 from pliant.lower.sections import Section, begun_at, ending, ends
 from pliant.lower.views import without_history
@@ -126,6 +127,7 @@ class Plan:
         stop = self.slot_vids | {h.vid for h in self.heads}
         self.replay = views.chain(liveness.tensors_of(outputs), self.steps, stop, self.program)
         self.exports = self.run_time_symbols()
+        self.kept_views = KeptViews(self.program, [t for t in self.slots if t.vid not in self.rebased_vids])
         self.same = cse.Same()
         told = [exit_of(trace, op).values for op in self.program if op.target in WAYS]  # what is stored where it leaves, or raises
         self.forward_ops = cse.without_repetition(self.program, [*self.heads, *liveness.tensors_of(told)], self.same)
@@ -243,7 +245,8 @@ class Plan:
             trace.n_forward = start
         self.refuse_writes(trace.ops[start:], tangents)
         same = self.same.copy()
-        ops = cse.without_repetition(trace.ops[start:], [], same)
+        ops, stands = self.kept_views.on_aliases(trace.ops[start:])
+        ops, grads = cse.without_repetition(ops, [], same), list(cse.swap(grads, stands))
         found = {t.vid: cse.swap(g, same.tensors) for t, g in zip(wanted, grads, strict=True)}
         grads = [found.get(t.vid) for t in self.wanted]
         return self.with_reads(Backward(liveness.live_ops(ops, grads, tangents, keep_effects=False), tangents, grads, [], []))

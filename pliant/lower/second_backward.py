@@ -89,8 +89,9 @@ def trace(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None, by_formulas
     given = [*tangents, *seconds]
     plan.refuse_writes(ops, given)
     same = plan.same.copy()
+    ops, stands = plan.kept_views.on_aliases(ops)
     ops = cse.without_repetition(ops, [], same)
-    swapped = [cse.swap(r, same.tensors) for r in results]
+    swapped = [cse.swap(cse.swap(r, stands), same.tensors) for r in results]
     program = Backward(liveness.live_ops(ops, swapped, given, keep_effects=False), given, swapped, [], [])
     if any([liveness.RANDOM in op.target.tags for op in program.ops]):
         return None  # a hook, which draws again each time

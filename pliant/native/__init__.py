@@ -26,6 +26,7 @@ Names (all of `pliant.native._core`):
 - `unwritten(original, copy, located, mark)`: nothing was stored in a copied dict but what was put there (`interpret/effects.py`);
 - while `torch.profiler` records, each run of an entry or a kernel is an event of its own (`marks.cpp`);
 - `places_in_set(s)`, `set_of(members, places, hashes, frozen)`, `set_become(...)`, `set_clone(s)`: where members lie (`sets.cpp`);
+- `layouts(*tensors)`, `places(*tensors)`: what compiled code knows of tensors, as bytes; the latter with the addresses of their memory;
 - `has_end(value)`: when the last reference to it goes, code may run;
 - `set_mode(OFF | RUN | CAPTURE)`, `get_mode()`, `call_in_mode(mode, fn, args, kwargs)`, `call_below(cb, fn, *args, **kwargs)`,
   `set_run_callback(cb)`, `set_capture_callback(cb, classify)`, `reset_classes()`, `call_captured(fn, args, kwargs)`, `hook_installed()`.
@@ -89,10 +90,12 @@ from pliant.native._core import (
     hook_installed,
     int8_functions,
     is_enabled,
+    layouts,
     lstm_functions,
     made_in_python,
     number,
     own_products,
+    places,
     places_in_set,
     pop_disabled,
     push_disabled,
@@ -121,7 +124,7 @@ __all__ = [
     "call_below",
     "attention_function", "call_captured", "call_in_mode", "clear", "convolution_function", "counters", "decode_units", "empty_of",
     "entries", "gemm_function", "generic_attributes", "get_flags", "get_mode", "global_state", "has_end", "hook_installed",
-    "int8_functions", "is_enabled", "lstm_functions", "made_in_python", "number", "own_products", "places_in_set",
+    "int8_functions", "is_enabled", "layouts", "lstm_functions", "made_in_python", "number", "own_products", "places", "places_in_set",
     "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
     "set_arena_limit", "set_become", "set_capture_callback", "set_clone", "set_enabled", "set_flags", "set_mode", "set_of",
     "set_pool", "set_run_callback", "share_memory",

@@ -1,6 +1,7 @@
 // The tensor layout: set from Python after probing (probe.py), with the readers that probing and cross-checking need.
 #include "tensor_layout.h"
 #include <dlfcn.h>
+#include <initializer_list>
 
 namespace pliant {
 
@@ -110,7 +111,56 @@ static PyObject *read_tensor(PyObject *, PyObject *o) {
                          static_cast<unsigned long long>(base));
 }
 
+// The same through Python: a tuple.
+static PyObject *described_slowly(PyObject *const *tensors, Py_ssize_t n, bool exact) {
+    PyObject *made = PyTuple_New(n);
+    for (Py_ssize_t k = 0; made && k < n; k++) {
+        PyObject *o = tensors[k], *sizes = PyObject_CallMethod(o, "size", nullptr), *strides = PyObject_CallMethod(o, "stride", nullptr),
+                 *dtype = PyObject_GetAttrString(o, "dtype"), *offset = PyObject_CallMethod(o, "storage_offset", nullptr),
+                 *address = PyObject_CallMethod(o, "data_ptr", nullptr);
+        const unsigned long long at = address ? PyLong_AsUnsignedLongLong(address) : 0;
+        PyObject *one = PyErr_Occurred() ? nullptr : Py_BuildValue("OOOOK", dtype, sizes, strides, offset, exact ? at : 0ull);
+        for (PyObject *p : {sizes, strides, dtype, offset, address}) Py_XDECREF(p);
+        if (one) PyTuple_SET_ITEM(made, k, one);
+        else Py_CLEAR(made);
+    }
+    return made;
+}
+
+// What compiled code knows of each tensor, one after the other: dtype and device, sizes, strides, offset (`exact`: and the address of
+// its memory).
+static PyObject *described(PyObject *const *tensors, Py_ssize_t n, bool exact) {
+    if (!layout.ok) return described_slowly(tensors, n, exact);
+    Py_ssize_t words = 0;
+    for (Py_ssize_t k = 0; k < n; k++) words += 4 + 2 * ndim_of(impl_of(tensors[k]));
+    PyObject *made = PyBytes_FromStringAndSize(nullptr, words * 8);
+    if (!made) return nullptr;
+    char *out = PyBytes_AS_STRING(made);
+    auto put = [&](const void *from, size_t count) {
+        std::memcpy(out, from, count * 8);
+        out += count * 8;
+    };
+    for (Py_ssize_t k = 0; k < n; k++) {
+        const char *im = impl_of(tensors[k]);
+        const int64_t nd = ndim_of(im);
+        const char *storage = load<const char *>(im + layout.storage);
+        const uint64_t address = storage ? load<uint64_t>(storage + layout.data) : 0;
+        const uint64_t head[4] = {dtype_device_of(im), static_cast<uint64_t>(nd), static_cast<uint64_t>(offset_of(im)),
+                                  exact ? address : 0};
+        put(head, 4);
+        put(sizes_of(im, nd), nd);
+        put(strides_of(im, nd), nd);
+    }
+    return made;
+}
+
+// layouts(*tensors), places(*tensors) -> bytes
+static PyObject *layouts(PyObject *, PyObject *const *tensors, Py_ssize_t n) { return described(tensors, n, false); }
+static PyObject *places(PyObject *, PyObject *const *tensors, Py_ssize_t n) { return described(tensors, n, true); }
+
 static PyMethodDef methods[] = {
+    {"layouts", (PyCFunction)(void (*)(void))layouts, METH_FASTCALL, "layouts(*tensors): what compiled code knows of them, as bytes."},
+    {"places", (PyCFunction)(void (*)(void))places, METH_FASTCALL, "places(*tensors): the same, and where their memory is."},
     {"peek", peek, METH_VARARGS, "peek(address, nbytes): raw memory, for the layout probe only."},
     {"set_layout", set_layout, METH_VARARGS, "set_layout(offsets or None, path of libc10): what the probe found."},
     {"read_tensor", read_tensor, METH_O, "read_tensor(t): metadata as read from memory, for the cross-check."},

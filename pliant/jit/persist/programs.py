@@ -217,13 +217,13 @@ def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
     if node.heads > 1 and refusal:  # for gradients of some results only, another backward part would have to be traced
         raise NotPortable(f"several results have gradients, and {refusal}")
     recipe = None if refusal else gradients.encode_recipe(node.twice.recipe(), table)
-    given = frozenset(("_twice", "_partial", *ASKED))
+    given = frozenset(("_twice", "_partial", "_relaid", *ASKED))
     backwards = [(p.heads, p.slots, p.through, encode_program(p.backward, table, linker, given)) for p in node.parts]
     parts = [(*b, *seconds_of(p, table, linker)) for b, p in zip(backwards, node.parts, strict=True)]
     later = node.later.watch, node.later.nodes, node.shared
     forward = encode_program(node.forward, table, linker, frozenset())
     around = encode_program(node.around, table, linker, frozenset(("_apply", "_on", "_kept")))
-    twice = node.twice.gives, node.twice.repeated.backend, node.twice.bare, node.twice.read
+    twice = node.twice.gives, node.twice.repeated.backend, node.twice.bare, node.twice.read, node.twice.direct
     return node.name, forward, parts, around, refusal, recipe, twice, node.grad_on, node.heads, node.results, later, node.kept
 
 
@@ -256,7 +256,7 @@ def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) 
     made = []
     for own, slots, through, backward, heads_with_history, second in parts:
         again = replace(twice, second=decode_second(heads_with_history, second, objects, modules))
-        given = {"_twice": again, "_partial": gradients.Partial(twice, heads, through), **ASKED}
+        given = {"_twice": again, "_partial": gradients.Partial(twice, heads, through), "_relaid": gradients.relaid, **ASKED}
         made.append(Part(own, slots, through, decode_program(backward, objects, modules, given), again))
         again.backward = made[-1].backward.fn
     apply = node_of(name, first.fn, made, results)

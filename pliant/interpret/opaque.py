@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Container
+from typing import Any, NamedTuple
 
 from pliant.guards.source import Source
 from pliant.interpret.state import Break, vm
@@ -33,3 +34,25 @@ for _name in (
 ).split():
     setattr(Opaque, f"__{_name}__", opaque_use)
 Opaque.__getattr__ = opaque_use  # type: ignore[attr-defined]  # the interpreter itself asks for what the value has
+
+
+class ClassName(NamedTuple):
+    """What stays of a class that each call makes anew."""
+
+    module: str
+    name: str
+
+
+MODULE, QUALNAME = (vars(type)[name].__get__ for name in ("__module__", "__qualname__"))  # past what a metaclass may make of these names
+
+
+def class_name(cls: type) -> ClassName:
+    module = MODULE(cls)
+    return ClassName(module if type(module) is str else "", QUALNAME(cls))
+
+
+def made_again(v: Any, source: Source, names: Container[ClassName]) -> bool:
+    """Whether an earlier part of the frame hands on a class of one of these names, or an instance of one."""
+    if source.root.op != "local" or source.root.arg[1] != "state":
+        return False
+    return class_name(v if issubclass(type(v), type) else type(v)) in names

@@ -27,7 +27,7 @@ from pliant.guards import source as S
 from pliant.guards.question import Raised
 from pliant.interpret import callers_variables, gate, globalstate, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
-from pliant.interpret.attributes import bind_class, bound_special, lookup
+from pliant.interpret.attributes import bind_class, lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import annotation, cached
 from pliant.interpret.capture import UNSET
@@ -39,6 +39,7 @@ from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_ru
 from pliant.interpret.names_told import TEXTS, guard_text
 from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.slots_of_object import by_identity
+from pliant.interpret.special_methods import answers_for_itself, bound_special
 from pliant.interpret.state import Break, carried, taken, title, vm, writes
 from pliant.interpret.type_names import type_name
 from pliant.interpret.types.functions import is_namespace
@@ -746,6 +747,8 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         raise Break(code, reason, clean=True)
     if kind == "graph":
         return graph_call(cls, args, kwargs)
+    if BaseException in cls.__mro__ and answers_for_itself(cls):
+        raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}, which has a way of its own to attributes", clean=True)
     if kind == "native" or (not made_of_data and not python_new and not python_init and kind != "inline"):
         if kind is None:
             raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}", clean=True)

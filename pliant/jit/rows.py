@@ -106,7 +106,7 @@ def call_row(name: str, parts: Callable[[Any], tuple]) -> Row:
 def dict_filler(set_many: Callable) -> Callable[[Builder, Any, str], None]:
     def fill(b: Builder, v: Any, name: str) -> None:
         if size(v):
-            kind = collections.OrderedDict if isinstance(v, collections.OrderedDict) else dict  # the former has an order of its own
+            kind = collections.OrderedDict if issubclass(type(v), collections.OrderedDict) else dict  # the former has an order of its own
             b.emit(f"{b.constant(set_many)}({name}, ({''.join(f'({b.key(k)}, {b.ref(x)}), ' for k, x in kind.items(v))}))")
 
     return fill
@@ -661,8 +661,11 @@ def subclass_row(base: type, fill: Callable[[Builder, Any, str], None]) -> Row:
     return Row(None, lambda b, v: f"{b.constant(base.__new__, f'new_{base.__name__}')}({class_of(b, v)})", both)
 
 
+FACTORY = vars(collections.defaultdict)["default_factory"]
+
+
 def defaultdict_fill(b: Builder, v: Any, name: str) -> None:
-    b.emit(f"{name}.default_factory = {b.ref(v.default_factory)}")
+    b.emit(f"{b.constant(FACTORY.__set__)}({name}, {b.ref(FACTORY.__get__(v))})")  # past what a class of the program makes of attributes
     fill_dict_items(b, v, name)
 
 

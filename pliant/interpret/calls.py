@@ -38,8 +38,9 @@ from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
 from pliant.interpret.names_told import TEXTS, guard_text
 from pliant.interpret.namespaces import SLOTS
+from pliant.interpret.opaque import answers_for_itself
 from pliant.interpret.slots_of_object import by_identity
-from pliant.interpret.special_methods import answers_for_itself, bound_special
+from pliant.interpret.special_methods import bound_special
 from pliant.interpret.state import Break, carried, taken, title, vm, writes
 from pliant.interpret.type_names import type_name
 from pliant.interpret.types.functions import is_namespace
@@ -719,9 +720,12 @@ def undecorated(init: Any) -> Any:
 
 
 def lasting(cls: type) -> None:
-    """Raises Break where code of the program runs at the end of an instance of `cls`: one that is made now would end as well."""
+    """Raises Break where code of the program runs at the end of an instance of `cls`: one that is made now would end as well. Or where
+    it runs when the interpreter looks at one."""
     if lookup(cls, "__del__") is not UNSET:
         raise Break(lifetimes.CODE, f"an instance of {cls.__qualname__}, which has a __del__", clean=True)
+    if answers_for_itself(cls):
+        raise Break("PL0004", f"an instance of {cls.__qualname__}, which has a way of its own to attributes", clean=True)
 
 
 def construct(cls: type, args: tuple, kwargs: dict) -> Any:
@@ -747,8 +751,6 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         raise Break(code, reason, clean=True)
     if kind == "graph":
         return graph_call(cls, args, kwargs)
-    if BaseException in cls.__mro__ and answers_for_itself(cls):
-        raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}, which has a way of its own to attributes", clean=True)
     if kind == "native" or (not made_of_data and not python_new and not python_init and kind != "inline"):
         if kind is None:
             raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}", clean=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from types import FunctionType, MethodType, WrapperDescriptorType
+from types import FunctionType, MethodType
 from typing import Any
 
-from pliant.interpret.attributes import bound, getattr_, is_property, lookup, of_property
-from pliant.interpret.immutable import HEAPTYPE
+from pliant.interpret.attributes import bound, getattr_, is_property, of_property
 from pliant.interpret.namespaces import SLOTS
 
 
@@ -23,11 +22,3 @@ def bound_special(m: Any, obj: Any, t: type, name: str) -> Any:
     if is_property(type(m), "__get__"):
         return of_property(m, obj, t, at, name)
     return bound(m, obj, t, at, name)
-
-
-def answers_for_itself(t: type) -> bool:
-    """Whether code of the program runs where an attribute is read or written, as the interpreter does of exceptions that it raises."""
-    return bool(t.__flags__ & HEAPTYPE) and any([type(lookup(t, name)) is not WrapperDescriptorType for name in ACCESS])
-
-
-ACCESS = ("__getattribute__", "__setattr__")

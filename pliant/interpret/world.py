@@ -17,7 +17,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source, const
 from pliant.interpret.immutable import hashes_itself
-from pliant.interpret.opaque import Opaque, made_again
+from pliant.interpret.opaque import Opaque, answers_for_itself, made_again, opaque
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import KIN, LOCATED
 from pliant.interpret.wrappers import Levels
@@ -244,7 +244,8 @@ class World:
 
     def way(self, t: type) -> Any:
         """How values of a class without a row are located; None: as objects with attributes."""
-        locate = self.ways[t] = next((locate for bases, locate in KIN if issubclass(t, bases)), None)
+        own = answers_for_itself(t)
+        locate = self.ways[t] = opaque if own else next((locate for bases, locate in KIN if issubclass(t, bases)), None)
         return locate
 
     def constant(self, v: Any, source: Source) -> Any:

@@ -458,7 +458,7 @@ ROWS: dict[type, Row] = {
     ),
     collections.Counter: Row(None, lambda b, v: f"{b.constant(collections.Counter)}()", fill_dict_items),
     collections.deque: Row(
-        None, lambda b, v: f"{b.constant(collections.deque)}((), {b.ref(v.maxlen)})", fill_deque
+        None, lambda b, v: f"{b.constant(collections.deque)}((), {b.ref(MAXLEN(v))})", fill_deque
     ),
     bytearray: Row(lambda b, v: f"{b.constant(bytearray)}({b.simple(bytes(v))})"),
     array.array: Row(array_literal),
@@ -688,8 +688,11 @@ PLAIN_VALUE: dict[type, Callable[[Any], Any]] = {
 }
 
 
+MAXLEN = vars(collections.deque)["maxlen"].__get__
+
+
 def deque_empty(b: Builder, v: Any) -> str:
-    return f"{b.constant(support.new_deque)}({class_of(b, v)}, {b.ref(v.maxlen)})"
+    return f"{b.constant(support.new_deque)}({class_of(b, v)}, {b.ref(MAXLEN(v))})"
 
 
 def deque_fill(b: Builder, v: Any, name: str) -> None:

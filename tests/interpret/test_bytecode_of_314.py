@@ -25,7 +25,7 @@ ROWS = bytecode.rows(decode.HANDLERS, decode.unknown, OPCODES, NAMES, CACHES)
 def put(monkeypatch, code, recorded):
     """Let the interpreter find 3.14's instructions where it looks for those of `code`, and so on for the functions in it."""
     if [list(v) for v in (code.co_varnames, code.co_cellvars, code.co_freevars)] != recorded["variables"]:
-        pytest.skip("comprehensions have frames of their own here")
+        pytest.skip("the frame has other variables here: comprehensions have frames of their own, class bodies other cells")
     own = [c for c in code.co_consts if hasattr(c, "co_code")]
     consts = []
     for kind, value in recorded["consts"]:

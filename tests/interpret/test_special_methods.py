@@ -165,10 +165,21 @@ class Asked(Exception):
         return super().__getattribute__(name)
 
 
-class AskedDict(dict):
-    def __getattribute__(self, name):
-        told.append(name)
-        return super().__getattribute__(name)
+def asked(self, name):
+    told.append(name)
+    return object.__getattribute__(self, name)
+
+
+AskedDict, AskedList, AskedQueue = (type("Asked", (base,), {"__getattribute__": asked}) for base in (dict, list, collections.deque))
+
+
+def carried(cls, *args):
+    def f(x):
+        o = cls(*args)
+        pliant.graph_break()
+        return [*o], len(o), 2 in o
+
+    return f
 
 
 def factory(x):
@@ -201,10 +212,11 @@ def kept(cls, *args):
 
 
 @pytest.mark.parametrize(
-    "fn", [factory, raised(Watched), raised(Asked), kept(Watched, 1), kept(Asked, 1), kept(AskedDict, {1: 2}), kept(Factory, int, {1: 2})]
-)
+    "fn", [factory, raised(Watched), raised(Asked), kept(Watched, 1), kept(Asked, 1), kept(AskedDict, {1: 2}), kept(Factory, int, {1: 2}),
+           kept(AskedQueue, [1], 3), carried(AskedDict, {1: 2}), carried(AskedList, [1, 2]), carried(AskedQueue, [3], 3)],
+)  # fmt: skip
 def test_the_interpreter_sets_and_asks_for_nothing_by_them(fn):
-    """What it does with exceptions, and what makes objects again, went by the program's own `__setattr__` and `__getattribute__`."""
+    """What it does with exceptions and containers went by the program's own `__setattr__` and `__getattribute__`."""
     compiled = pliant.compile(lambda x: (x + 1, fn(x)), backend="aten")
     for _ in range(3):
         assert run(compiled) == run(lambda x: (x + 1, fn(x)))

@@ -23,6 +23,7 @@ from pliant.interpret.capture import AND_NULL, NULL
 from pliant.interpret.generators import METHODS, Generator
 from pliant.interpret.opcodes import KNOWN_BY_WORTH, OPAQUE_TYPES, super_operands
 from pliant.interpret.opcodes_build import call_ex_operands, call_kw_operands, call_operands, callee, spread_operands
+from pliant.interpret.opcodes_newer import exit_operands
 from pliant.interpret.state import vm
 
 Row = tuple[tuple, int, int]
@@ -286,6 +287,16 @@ def with_except(f: Any, a: Any) -> Row:
     return ("call", f.stack[-4], (type(e), e, vm.getattr(e, "__traceback__")), {}), 0, 1
 
 
+def load_special(f: Any, name: str) -> Row:
+    """The frame goes on with the bound method and NULL."""
+    return ("call", runtime.special_method, (f.stack[-1], name), {}), 1, AND_NULL
+
+
+def exit_by_method(f: Any, a: Any) -> Row:
+    fn, args = exit_operands(f)
+    return ("call", fn, args, {}), 0, 1
+
+
 def store_global(f: Any, name: str) -> Row:
     return ("call", runtime.set_global, (f.func, name, f.stack[-1]), {}), 1, 0
 
@@ -348,6 +359,8 @@ ACTIONS: dict[Kind, Callable[[Any, Any], Row]] = {
     K.MATCH_CLASS: lambda f, n: (("call", runtime.match_class, (f.stack[-3], f.stack[-2], n, f.stack[-1]), {}), 3, 1),
     K.ENTER: before_with,
     K.EXIT: with_except,
+    K.LOAD_SPECIAL: load_special,
+    K.EXIT_METHOD: exit_by_method,
     K.BUILD_SET: lambda f, n: (("call", runtime.build_set, tuple(f.stack[len(f.stack) - n :]), {}), n, 1),
     K.BUILD_MAP: lambda f, n: (("call", runtime.build_map, tuple(f.stack[len(f.stack) - 2 * n :]), {}), 2 * n, 1),
 }

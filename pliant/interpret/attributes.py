@@ -319,6 +319,12 @@ def is_property(tr: type, slot: str) -> bool:
     return tr is property or (issubclass(tr, property) and lookup(tr, slot) is getattr(property, slot))
 
 
+def of_property(raw: Any, obj: Any, t: type, at: type, name: str) -> Any:
+    if raw.fget is None:
+        property.__get__(raw, obj, t)  # AttributeError: the property knows under which name it was made
+    return vm.call(under(raw, "fget", at, name), (obj,), {})
+
+
 def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool, behind: type | None = None) -> Any:
     """An attribute whose class has `raw` under its name: the descriptor protocol.
 
@@ -326,9 +332,7 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool, behind:
     tr = type(raw)
     at = behind or t
     if is_property(tr, "__get__"):
-        if raw.fget is None:
-            property.__get__(raw, obj, t)  # AttributeError: the property knows under which name it was made
-        return vm.call(under(raw, "fget", at, name), (obj,), {})
+        return of_property(raw, obj, t, at, name)
     if tr is not FunctionType and tr is not functools.cached_property and has(tr, "__get__"):
         if is_data(tr):
             return data_descriptor(obj, t, raw, tr, name, outside, at)
@@ -372,12 +376,6 @@ def bound(raw: Any, obj: Any, t: type, at: type, name: str) -> Any:
         r = raw.__get__(obj, t)
         return descriptor(raw, at, name) if r is raw else r
     return class_value(raw, at, name)
-
-
-def bound_special(m: Any, obj: Any, t: type, name: str) -> Any:
-    """A special method that is no function, as CPython binds it: a static method, say, or a partial, is not given the object."""
-    at = [c for c in t.__mro__ if name in c.__dict__] or [t]
-    return bound(m, obj, t, at[0], name)
 
 
 BINDING = {

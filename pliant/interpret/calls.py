@@ -27,7 +27,7 @@ from pliant.guards import source as S
 from pliant.guards.question import Raised
 from pliant.interpret import callers_variables, gate, globalstate, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
-from pliant.interpret.attributes import bind_class, bound_special, lookup
+from pliant.interpret.attributes import bind_class, lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import annotation, cached
 from pliant.interpret.capture import UNSET
@@ -38,7 +38,9 @@ from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
 from pliant.interpret.names_told import TEXTS, guard_text
 from pliant.interpret.namespaces import SLOTS
+from pliant.interpret.opaque import answers_for_itself
 from pliant.interpret.slots_of_object import by_identity
+from pliant.interpret.special_methods import bound_special
 from pliant.interpret.state import Break, carried, taken, title, vm, writes
 from pliant.interpret.type_names import type_name
 from pliant.interpret.types.functions import is_namespace
@@ -718,9 +720,12 @@ def undecorated(init: Any) -> Any:
 
 
 def lasting(cls: type) -> None:
-    """Raises Break where code of the program runs at the end of an instance of `cls`: one that is made now would end as well."""
+    """Raises Break where code of the program runs at the end of an instance of `cls`: one that is made now would end as well. Or where
+    it runs when the interpreter looks at one."""
     if lookup(cls, "__del__") is not UNSET:
         raise Break(lifetimes.CODE, f"an instance of {cls.__qualname__}, which has a __del__", clean=True)
+    if answers_for_itself(cls):
+        raise Break("PL0004", f"an instance of {cls.__qualname__}, which has a way of its own to attributes", clean=True)
 
 
 def construct(cls: type, args: tuple, kwargs: dict) -> Any:

@@ -119,7 +119,7 @@ def where_raised(f: Any, at: int) -> Site | None:
     return site and dataclasses.replace(site, lineno=d.site(d.kinds.index(K.RAISE, at)).lineno)
 
 
-PAUSES = {K.YIELD, K.SEND, K.GET_AWAITABLE, K.ENTER}
+PAUSES = {K.YIELD, K.SEND, K.GET_AWAITABLE, K.ENTER, K.LOAD_SPECIAL}
 
 
 def asked_of(f: Any, at: int) -> tuple[type[Exception], str] | None:

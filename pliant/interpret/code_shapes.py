@@ -123,7 +123,8 @@ class Sides:
 
 ENDS = frozenset((
     K.YIELD, K.SEND, K.GET_YIELD_FROM_ITER, K.IMPORT_NAME, K.IMPORT_FROM, K.IMPORT_STAR, K.STORE_GLOBAL, K.DELETE_GLOBAL, K.STORE_NAME,
-    K.DELETE_NAME, K.STORE_DEREF, K.DELETE_DEREF, K.DELETE_ATTR, K.DELETE_ITEM, K.ENTER, K.RAISE, K.RERAISE,
+    K.DELETE_NAME, K.STORE_DEREF, K.DELETE_DEREF, K.DELETE_ATTR, K.DELETE_ITEM, K.ENTER, K.LOAD_SPECIAL, K.RAISE,
+    K.RERAISE,
 ))  # fmt: skip
 """Instructions that have an effect, or raise: a branch with one of them on a side is not tried."""
 

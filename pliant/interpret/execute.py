@@ -216,6 +216,7 @@ TAIL_OPERANDS: dict[Kind, Any] = {
     K.LOAD_ATTR: 1,
     K.LOAD_ITEM: 2,
     K.EXIT: 0,
+    K.EXIT_METHOD: 0,
 }
 
 

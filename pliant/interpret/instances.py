@@ -26,7 +26,7 @@ from torch._opaque_base import OpaqueBase
 from pliant.guards import source as S
 from pliant.guards import views
 from pliant.interpret import process_state
-from pliant.interpret.attributes import bound_special, getattr_, guard_order, lookup
+from pliant.interpret.attributes import getattr_, guard_order, lookup
 from pliant.interpret.calls import LOOKASIDES, call, interp
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_c_state
@@ -34,6 +34,7 @@ from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.slips import slipped
 from pliant.interpret.slots import truth, unpack
+from pliant.interpret.special_methods import bound_special
 from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import ROWS
 

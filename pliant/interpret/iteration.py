@@ -7,8 +7,9 @@ import sys
 import types
 from typing import Any
 
-from pliant.interpret.attributes import bound_special, lookup, not_yet
+from pliant.interpret.attributes import lookup, not_yet
 from pliant.interpret.capture import UNSET
+from pliant.interpret.special_methods import bound_special
 from pliant.interpret.state import vm
 from pliant.interpret.type_names import type_name
 from pliant.native import made_in_python

@@ -23,6 +23,7 @@ from torch.fx.graph_module import _WrappedCall
 
 from pliant import native
 from pliant.bytecode import kinds as K
+from pliant.bytecode.kinds import Kind
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.data_errors import cannot_undo, leaves_a_part, may_raise, of_others, sized_by_data
 from pliant.graph.handlers import is_written
@@ -33,7 +34,7 @@ from pliant.graph.schema import op_info, written
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.attributes import getattr_
-from pliant.interpret.capture import UNSET, Capture, Effect, Return
+from pliant.interpret.capture import NULL, UNSET, Capture, Effect, Return
 from pliant.interpret.effects import written_so_far
 from pliant.interpret.state import Break, current_site, vm
 
@@ -272,8 +273,18 @@ def handlers(f: Any) -> Iterator[tuple[Any, int, bool, Any]]:
                 break
             i, depth = entry
             is_handler = d.kinds[i] is K.PUSH_EXC_INFO
-            yield f, i, is_handler, f.stack[depth - 1] if is_handler and d.kinds[i + 1] is K.EXIT else None
+            yield f, i, is_handler, leaves_by(f, d.kinds[i + 1], depth) if is_handler else None
         f = f.parent
+
+
+def leaves_by(f: Any, kind: Kind, depth: int) -> Any:
+    """The `__exit__` that a handler calls first, which lies below what raised; None if it does not."""
+    if kind is K.EXIT:
+        return f.stack[depth - 1]
+    if kind is not K.EXIT_METHOD:
+        return None
+    fn, o = f.stack[depth - 2 : depth]
+    return fn if o is NULL else MethodType(fn, o)
 
 
 ONLY_TELLING = frozenset((_WrappedCall.__call__.__code__,))

@@ -17,15 +17,15 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import exception_groups, shadows
-from pliant.interpret.attributes import CONTENTS, Empty, bound_special, getattr_, lookup
+from pliant.interpret.attributes import CONTENTS, Empty, getattr_, lookup
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
-from pliant.interpret.namespaces import SLOTS
-from pliant.interpret.opaque import Opaque
+from pliant.interpret.opaque import Opaque, answers_for_itself
 from pliant.interpret.same_objects import identical
 from pliant.interpret.slots import binary, compare, contains, get_iter, get_next, truth, unary
+from pliant.interpret.special_methods import of_special
 from pliant.interpret.state import Break, LoopBackSignal, changed, taken, vm, writes
 from pliant.interpret.tracebacks import about_to_raise, none_at_hand, suppressed
 from pliant.interpret.type_names import type_name
@@ -526,15 +526,17 @@ def raise_varargs(f: Any, n: int) -> None:
         raise vm.exc
     e = s[-n]
     cause = s[-1] if n == 2 else None
-    if isinstance(e, type) and issubclass(e, BaseException):
+    if any([type(given) is Opaque or answers_for_itself(type(given)) for given in (e, cause)]):
+        raise Break("PL0007", "the raise of an exception that is not known, or whose class has a way of its own to attributes", clean=True)
+    if is_exception_class(e):
         cls, e = e, vm.call(e, (), {})
-        if not isinstance(e, BaseException):
+        if not issubclass(type(e), BaseException):
             raise TypeError(f"calling {cls!r} should have returned an instance of BaseException, not {type(e)!r}")
-    elif not isinstance(e, BaseException):
+    elif not issubclass(type(e), BaseException):
         raise TypeError("exceptions must derive from BaseException")
-    if isinstance(cause, type) and issubclass(cause, BaseException):
+    if is_exception_class(cause):
         cause = vm.call(cause, (), {})
-    if not isinstance(cause, (BaseException, types.NoneType)):
+    if not issubclass(type(cause), (BaseException, types.NoneType)):
         raise TypeError("exception causes must derive from BaseException")
     about_to_raise(e)
     if n == 2:
@@ -544,6 +546,10 @@ def raise_varargs(f: Any, n: int) -> None:
         raise e
     finally:
         del e, cause
+
+
+def is_exception_class(v: Any) -> bool:
+    return issubclass(type(v), type) and issubclass(v, BaseException)  # `isinstance` would ask the value for its class
 
 
 @op(K.PUSH_EXC_INFO)
@@ -604,9 +610,7 @@ def special_method(obj: Any, name: str, missed: str = "") -> Any:
     m = lookup(t, name)
     if m is UNSET:
         raise TypeError(f"{type_name(t)!r} object does not support the context manager protocol{missed}")
-    if type(m) is FunctionType:
-        return MethodType(m, obj)
-    return getattr_(obj, name) if type(m) in SLOTS else bound_special(m, obj, t, name)
+    return of_special(m, obj, t, name)
 
 
 @op(K.ENTER)

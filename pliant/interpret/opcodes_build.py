@@ -174,7 +174,7 @@ def spread_operands(f: Any, flags: int) -> tuple[Any, Any, Any]:
     """What a call with `*` and `**` finds on the stack: (callable, positional arguments, keywords)."""
     s = f.stack
     at = len(s) - 1 - (flags & 1)
-    return s[at - 2 if CALLABLE_FIRST else at - 1], s[at], s[-1] if flags & 1 else {}
+    return s[at - 2 if CALLABLE_FIRST else at - 1], s[at], s[-1] if flags & 1 and s[-1] is not NULL else {}
 
 
 def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:

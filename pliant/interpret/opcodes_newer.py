@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.bytecode import kinds as K
-from pliant.interpret.attributes import getattr_, say_whose
+from pliant.bytecode.version import CALLABLE_FIRST
+from pliant.interpret.attributes import getattr_, lookup, say_whose
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.opcodes import cell_name, force, global_value, load_deref
 from pliant.interpret.opcodes_build import push_method
 from pliant.interpret.slots import getitem, setitem
+from pliant.interpret.special_methods import of_special
 from pliant.interpret.state import Break, vm
 from pliant.interpret.tracebacks import about_to_raise
+from pliant.interpret.type_names import missed_special
 from pliant.interpret.type_parameters import INTRINSICS
 
 
@@ -47,6 +50,38 @@ def load_super_method(f: Any, a: tuple[str, int]) -> None:
     r, o = of_super(f, *a)
     del f.stack[-3:]
     push_method(f.stack, r, o)
+
+
+# -- contexts ---------------------------------------------------------------------------------------------------------
+@op(K.LOAD_SPECIAL)
+def load_special(f: Any, name: str) -> None:
+    """A method of what stands on top, found on its type; what to call lies below its first argument, or NULL."""
+    o = f.stack[-1]
+    t = vm.type_of(o)
+    m = lookup(t, name)
+    if m is UNSET:
+        raise TypeError(missed_special(t, name, lambda other: hasattr(type(lookup(t, other)), "__get__")))
+    r = of_special(m, o, t, name)
+    f.stack.pop()
+    push_method(f.stack, r, o)
+
+
+@op(K.EXIT_METHOD)
+def exit_by_method(f: Any, a: Any) -> None:
+    fn, args = exit_operands(f)
+    f.tail = True
+    r = vm.call(fn, args, {})
+    f.tail = False
+    f.stack.append(r)
+
+
+def exit_operands(f: Any) -> tuple[Any, tuple]:
+    """The `__exit__` of the manager whose block has raised what is on top of the stack, and its operands."""
+    fn, o, e = f.stack[-5], f.stack[-4], f.stack[-1]
+    if not CALLABLE_FIRST and fn is NULL:
+        fn, o = o, NULL
+    told = type(e), e, vm.getattr(e, "__traceback__")
+    return fn, told if o is NULL else (o, *told)
 
 
 # -- slices -----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 from pliant.bytecode.assemble import keyword_merger
 from pliant.graph.originals import operator
-from pliant.interpret.type_names import type_name
+from pliant.interpret.type_names import missed_special, type_name
 
 
 def call_if(taken: bool, fn: Any, args: tuple, kwargs: dict) -> None:
@@ -346,6 +346,20 @@ def set_slot(obj: Any, cls: type, name: str, value: Any) -> None:
 def super_attribute(fn: Any, cls: Any, obj: Any, name: str, two: bool) -> Any:
     """`super().name`, whatever `super` means to the program."""
     return getattr(fn(cls, obj) if two or fn is super else fn(), name)
+
+
+def special_method(obj: Any, name: str) -> Any:
+    """A method of a context manager, bound, as CPython finds it on the type."""
+    t = type(obj)
+    spaces = [c.__dict__ for c in t.__mro__]
+
+    def found(name: str) -> Any:
+        return next((space[name] for space in spaces if name in space), spaces)
+
+    m = found(name)
+    if m is spaces:
+        raise TypeError(missed_special(t, name, lambda other: hasattr(type(found(other)), "__get__")))
+    return type(m).__get__(m, obj, t) if hasattr(type(m), "__get__") else m
 
 
 def chain(e: BaseException) -> None:

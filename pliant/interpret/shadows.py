@@ -163,9 +163,9 @@ def instance_dict(world: World, obj: Any) -> Shadow | None:
 
 
 def base_of(c: Any) -> Any:
-    """The C type of a container, which knows what it holds whatever its class says."""
+    """The C type of a container, which knows what it holds whatever its class says (nor is it asked: `isinstance` may do that)."""
     for t in (dict, list, set, frozenset, collections.deque):
-        if isinstance(c, t):
+        if issubclass(type(c), t):
             return t
     raise TypeError(type(c))
 
@@ -195,14 +195,14 @@ def stored_anew(world: World, h: Shadow, k: Any) -> None:
 def writes_to(h: Shadow, k: Any, located: Any) -> None:
     """The program is about to store item `k`, there by now or not; `located`: what was there of `h.located`."""
     if vm.journal is not None:
-        there = has(h.copy, k) if isinstance(h.copy, dict) else True
+        there = has(h.copy, k) if issubclass(type(h.copy), dict) else True
         vm.journal.append((h, k, stored(h.copy)[k] if there else UNSET, located))
     h.located[k] = WRITTEN
 
 
 def unwrite(h: Shadow, k: Any, before: Any, located: Any) -> None:
     """Undo one store of the journal."""
-    base: Any = dict if isinstance(h.copy, dict) else list
+    base: Any = dict if issubclass(type(h.copy), dict) else list
     if before is UNSET:
         base.__delitem__(h.copy, k)
     else:
@@ -382,12 +382,12 @@ def length(world: World, h: Shadow) -> None:
 
 def count(world: World, h: Shadow) -> None:
     if not h.keys_known:
-        if isinstance(h.orig, dict) and keyed_by_objects(h.orig):
+        if issubclass(type(h.orig), dict) and keyed_by_objects(h.orig):
             raise Break("PL0007", f"the keys of {h.source.name}, which are objects")  # and nothing is known of them behind it
         h.keys_known = True
-        if isinstance(h.orig, dict):
+        if issubclass(type(h.orig), dict):
             world.guard(h.source, "DICT_KEYS", list(stored(h.orig)))
-        elif not isinstance(h.orig, (set, frozenset)):
+        elif not issubclass(type(h.orig), (set, frozenset)):
             world.guard(h.source, "LENGTH", size(h.orig))
 
 
@@ -448,7 +448,7 @@ def read_all(world: World, c: Any) -> None:
     """The program (or C code) may read anything in container `c`: locate every item."""
     h = world.by_copy.get(id(c))
     if h is None:
-        if id(c) in world.outside and isinstance(c, (dict, list, collections.deque)):  # nothing of it is guarded but its class
+        if id(c) in world.outside and issubclass(type(c), (dict, list, collections.deque)):  # nothing of it is guarded but its class
             raise Break("PL0007", f"the items of a {type(c).__module__}.{type(c).__qualname__} would be read")
         return
     if world.log is not None:
@@ -463,15 +463,15 @@ def read_all(world: World, c: Any) -> None:
         return
     length(world, h)
     h.all = True
-    if isinstance(c, dict):
+    if issubclass(type(c), dict):
         for k in list(stored(h.orig)):
             if dict.__contains__(c, k) and k not in h.located:
                 item(world, h, k)
-    elif isinstance(c, list):
+    elif issubclass(type(c), list):
         for i in range(min(list.__len__(h.orig), list.__len__(c))):
             if i not in h.located:
                 index(world, h, i)
-    elif isinstance(c, collections.deque):
+    elif issubclass(type(c), collections.deque):
         for i, v in enumerate(h.orig):
             if i not in h.located:
                 w = h.located[i] = world.locate(v, h.source.index(i))
@@ -530,7 +530,7 @@ def stored(d: Any) -> Any:
         return d
     if next(c for c in t.__mro__ if "__iter__" in c.__dict__) is dict:
         return dict.copy(d)  # which asks no key for its hash again
-    return dict((collections.OrderedDict if isinstance(d, collections.OrderedDict) else dict).items(d))
+    return dict((collections.OrderedDict if issubclass(type(d), collections.OrderedDict) else dict).items(d))
 
 
 OF_C = (

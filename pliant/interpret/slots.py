@@ -16,7 +16,7 @@ from pliant.graph.symnode import concrete as specialize
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import powers, shadows
-from pliant.interpret.attributes import bound_special, lookup
+from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, ordered, position, to_c
@@ -29,6 +29,7 @@ from pliant.interpret.late_text import LateText, chosen, percent, varies
 from pliant.interpret.same_objects import METHODS, identical, method_key, note_equality, of_outside, outside_method
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.slips import slipped
+from pliant.interpret.special_methods import bound_special
 from pliant.interpret.state import Break, carried, current_site, vm, writes
 from pliant.interpret.type_names import type_name
 from pliant.interpret.types.row import ROWS, TypeRow
@@ -347,7 +348,7 @@ def setitem(o: Any, k: Any, v: Any) -> None:
     if type(m) is FunctionType:
         interp(m, (o, k, v), {})
         return
-    if own_way(m) and id(o) in vm.world.by_copy:
+    if own_way(m):
         by_name(m, o, "__setitem__", k, v)
         return
     write_item(o, k, v)
@@ -409,11 +410,11 @@ def delitem(o: Any, k: Any) -> None:
     if type(m) is FunctionType:
         interp(m, (o, k), {})
         return
+    if own_way(m):
+        by_name(m, o, "__delitem__", k)
+        return
     h = world.by_copy.get(id(o))
     if h is not None:
-        if own_way(m):
-            by_name(m, o, "__delitem__", k)
-            return
         if isinstance(o, dict):
             shadows.keys_found(h)
             k = hashable(k)
@@ -442,10 +443,10 @@ def contains(c: Any, x: Any) -> bool:
     m = lookup(t, "__contains__")
     if type(m) is FunctionType:
         return truth(interp(m, (c, x), {}))
+    if own_way(m):
+        return truth(by_name(m, c, "__contains__", x))
     h = world.by_copy.get(id(c))
     if h is not None:
-        if own_way(m):
-            return truth(by_name(m, c, "__contains__", x))
         if isinstance(c, dict):
             x = outside_key(x)
             held = holds_key(c, x)

@@ -17,7 +17,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source, const
 from pliant.interpret.immutable import hashes_itself
-from pliant.interpret.opaque import Opaque
+from pliant.interpret.opaque import Opaque, answers_for_itself, made_again, opaque
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import KIN, LOCATED
 from pliant.interpret.wrappers import Levels
@@ -42,6 +42,7 @@ class World:
         self.in_loop = False  # this is the body of a region loop: its counters take every value
         unbroken = getattr(history, "unbroken", False)
         self.opaque = () if unbroken else getattr(history, "opaque", ())  # sources whose values stay out of the graph
+        self.anew = () if unbroken else getattr(history, "anew", ())  # names of classes that are others in each call
         self.outside: dict[int, Any] = {}
         self.sources: dict[int, Source] = {}
         self.standing: dict[int, tuple] = {}  # id of a value that stands for an immutable one of the outside: (it, that one, its source)
@@ -225,6 +226,8 @@ class World:
         row = LOCATED.get(type(v))
         if self.opaque and source in self.opaque and type(v) not in TENSOR_TYPES:
             return Opaque(v, source)
+        if self.anew and made_again(v, source, self.anew):
+            return Opaque(v, source)
         if row is not None:
             return row.locate(self, v, source)  # type: ignore[misc]
         t = type(v)  # asked for its class by `isinstance`, an object may run code of the program
@@ -241,7 +244,8 @@ class World:
 
     def way(self, t: type) -> Any:
         """How values of a class without a row are located; None: as objects with attributes."""
-        locate = self.ways[t] = next((locate for bases, locate in KIN if issubclass(t, bases)), None)
+        own = answers_for_itself(t)
+        locate = self.ways[t] = opaque if own else next((locate for bases, locate in KIN if issubclass(t, bases)), None)
         return locate
 
     def constant(self, v: Any, source: Source) -> Any:

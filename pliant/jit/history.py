@@ -15,6 +15,8 @@ its guard fails, and the guard says what to do differently next time:
 |                                            | the graph breaks there, both sides compiled                           |
 | the length of something that a loop walks  | the same; a graph for each of a few short ones (`short_lists.py`)     |
 | what a question about the process answers  | after SHORT_CUTS failures: the graph breaks where the program asks    |
+| a class that captured code makes, or what  | at once: opaque behind graph breaks, as are all values of a class of  |
+| is of one, behind a graph break            | its name, in all pieces                                               |
 | another constant                           | after TOLERANCE failures: opaque, its value never enters the graph    |
 """
 
@@ -36,6 +38,7 @@ from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source, WeakPath, ending, faded, holder
 from pliant.interpret.actions import ACTIONS
+from pliant.interpret.opaque import ClassName, class_name
 from pliant.jit import branches
 from pliant.jit.branches import Branches
 from pliant.jit.plain_python import PlainPython
@@ -71,6 +74,8 @@ class Sites:
         self.branches = Branches()
         self.lists = ShortLists()
         self.plain = PlainPython()
+        self.made: set[ClassName] = set()  # classes that captured code makes: each of its calls makes others
+        self.anew: set[ClassName] = set()  # those of which one was met behind a graph break, and then another one
         self.endings: set[tuple | None] = set()  # of numbers that changed: the same attribute is found by other paths behind a break
 
     def fail(self, site: Site) -> int:
@@ -114,6 +119,11 @@ class History:
         if source in self.dynamic or self.sites.endings and ending(source) in self.sites.endings:
             return True
         return self.in_loop and source.op == "index" and source.base is not None and source.base.op == "local"
+
+    @property
+    def anew(self) -> frozenset[ClassName]:
+        """Names of classes that are others in each call. What an earlier part of the frame hands on of them is opaque."""
+        return frozenset(self.sites.anew)
 
     def saw_sizes(self, source: Source, shape: Iterable[int]) -> None:
         """The capture reads a tensor of this shape, whose sizes of 0 and 1 would be part of what is compiled."""
@@ -205,8 +215,11 @@ class History:
         elif kind == "ID_MATCH" and value is FunctionType:  # a function made anew: its code counts, not its identity
             if source not in self.dynamic:
                 self.note(self.dynamic, source, "dynamic")
-        elif not newest or (kind == "ID_MATCH" and issubclass(value, type) and not carried(source)):
+        elif not newest or (kind == "ID_MATCH" and (type(value) is ClassName or issubclass(value, type)) and not carried(source)):
             return  # a class that is made anew each time has no use as an unknown, unless an earlier part of the frame made it
+        elif type(value) is ClassName and value in self.sites.made - self.sites.anew and carried(source):
+            self.sites.anew.add(value)
+            events.emit("policy", what="another class in each call", where=".".join(value))
         elif kind == "LENGTH" and guard.site is not None and self.sites.lists.come_and_go(guard.site):
             self.sites.fail(guard.site)  # counted, so that it is split at once when there are too many
         elif kind in STRUCTURE or kind == "ANSWER":
@@ -214,7 +227,7 @@ class History:
                 self.tolerate(source, BACKOFF)
         elif source.op == "attr" and source.arg == "grad":
             return  # a tensor or None: a graph for each, and then there is peace
-        elif kind in CONSTANTS or (kind == "TYPE_MATCH" and value and carried(source)):
+        elif kind in CONSTANTS or (kind == "TYPE_MATCH" and type(value) is ClassName and carried(source)):
             self.tolerate(source, TOLERANCE.get(type(value), OTHERS), few=kind == "EQ_MATCH" and type(value) is bool)
 
     def learn_pinned(self, lessons: Iterable[Lesson]) -> None:
@@ -282,6 +295,10 @@ def made_inside(cls: type) -> bool:
     return ("<locals>" in cls.__qualname__ or not_where_it_says(cls)) and not issubclass(cls, BaseException)
 
 
+def is_class(value: Any) -> bool:
+    return issubclass(type(value), type)  # `isinstance` would ask the value for its class
+
+
 def not_where_it_says(cls: type) -> bool:
     """Whether its module has another thing under the name of this class, or none: `namedtuple("P", "a b")` in a function says `P`."""
     name, space = cls.__qualname__, getattr(sys.modules.get(cls.__module__), "__dict__", None)
@@ -323,9 +340,9 @@ def lesson(guard: Guard) -> Lesson:
     kind, value, function = guard.kind, guard.value, None
     if kind == "ID_MATCH":
         function = weakref.ref(value) if type(value) is FunctionType else None
-        value = type(value)
+        value = class_name(value) if is_class(value) and made_inside(value) else type(value)
     elif kind == "TYPE_MATCH":
-        value = made_inside(value)
+        value = class_name(value) if made_inside(value) else None
     elif kind == "TENSOR_MATCH":
         value = value.bare()
     elif kind not in ("EQ_MATCH", "DICT_LACKS"):

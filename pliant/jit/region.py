@@ -40,6 +40,7 @@ from pliant.interpret import (
 )
 from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
+from pliant.interpret.opaque import class_name
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
 from pliant.jit import checkpoints, dims, modes, resume, side_exits, stance, tracers, trials
@@ -486,6 +487,7 @@ class Region:
                          pinned_numbers(relations, world.symbols), tuple(emitted.branches), len(found.trace.ops))  # fmt: skip
         for branch in emitted.branches:
             branch.found_in(fn.__code__)
+        self.sites.made.update(map(class_name, world.own_classes))
         keeper = None
         if entries.testing or entries.enabled:
             made = entries.Made(frame, found, emitted, program, relations, record.history, frozenset(record.refused))

@@ -106,7 +106,7 @@ def call_row(name: str, parts: Callable[[Any], tuple]) -> Row:
 def dict_filler(set_many: Callable) -> Callable[[Builder, Any, str], None]:
     def fill(b: Builder, v: Any, name: str) -> None:
         if size(v):
-            kind = collections.OrderedDict if isinstance(v, collections.OrderedDict) else dict  # the former has an order of its own
+            kind = collections.OrderedDict if issubclass(type(v), collections.OrderedDict) else dict  # the former has an order of its own
             b.emit(f"{b.constant(set_many)}({name}, ({''.join(f'({b.key(k)}, {b.ref(x)}), ' for k, x in kind.items(v))}))")
 
     return fill
@@ -458,7 +458,7 @@ ROWS: dict[type, Row] = {
     ),
     collections.Counter: Row(None, lambda b, v: f"{b.constant(collections.Counter)}()", fill_dict_items),
     collections.deque: Row(
-        None, lambda b, v: f"{b.constant(collections.deque)}((), {b.ref(v.maxlen)})", fill_deque
+        None, lambda b, v: f"{b.constant(collections.deque)}((), {b.ref(MAXLEN(v))})", fill_deque
     ),
     bytearray: Row(lambda b, v: f"{b.constant(bytearray)}({b.simple(bytes(v))})"),
     array.array: Row(array_literal),
@@ -661,8 +661,11 @@ def subclass_row(base: type, fill: Callable[[Builder, Any, str], None]) -> Row:
     return Row(None, lambda b, v: f"{b.constant(base.__new__, f'new_{base.__name__}')}({class_of(b, v)})", both)
 
 
+FACTORY = vars(collections.defaultdict)["default_factory"]
+
+
 def defaultdict_fill(b: Builder, v: Any, name: str) -> None:
-    b.emit(f"{name}.default_factory = {b.ref(v.default_factory)}")
+    b.emit(f"{b.constant(FACTORY.__set__)}({name}, {b.ref(FACTORY.__get__(v))})")  # past what a class of the program makes of attributes
     fill_dict_items(b, v, name)
 
 
@@ -685,8 +688,11 @@ PLAIN_VALUE: dict[type, Callable[[Any], Any]] = {
 }
 
 
+MAXLEN = vars(collections.deque)["maxlen"].__get__
+
+
 def deque_empty(b: Builder, v: Any) -> str:
-    return f"{b.constant(support.new_deque)}({class_of(b, v)}, {b.ref(v.maxlen)})"
+    return f"{b.constant(support.new_deque)}({class_of(b, v)}, {b.ref(MAXLEN(v))})"
 
 
 def deque_fill(b: Builder, v: Any, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import operator
@@ -41,6 +42,14 @@ def function(answer):
     return f
 
 
+def computed(answer):
+    def get(self):
+        told.append("asked")
+        return function(answer)
+
+    return property(get)
+
+
 KINDS = {
     "callable": Callee,
     "descriptor": Descriptor,
@@ -49,7 +58,7 @@ KINDS = {
     "partial method": lambda answer: functools.partialmethod(function(answer)),
     "partial": lambda answer: functools.partial(function(answer)),
     "bound": lambda answer: Callee(answer).__call__,
-    "property": lambda answer: property(lambda self: function(answer)),
+    "property": computed,
 }
 USES = {
     "__len__": ((lambda: now[0]), (len, lambda o: torch.zeros(9)[: len(o)].shape[0], bool, lambda o: 1 if o else 2)),
@@ -60,6 +69,9 @@ USES = {
     "__eq__": ((lambda: now[0] % 2 == 0), (lambda o: o == 1, lambda o: 1 != o)),
     "__add__": ((lambda: now[0]), (lambda o: o + 1,)),
     "__call__": ((lambda: now[0]), (lambda o: o(), lambda o: list(map(o, [1])))),
+    "__setitem__": ((lambda: None), (lambda o: operator.setitem(o, 1, 2),)),
+    "__delitem__": ((lambda: None), (lambda o: operator.delitem(o, 1),)),
+    "__round__": ((lambda: now[0]), (round, lambda o: round(o, 2))),
     "__index__": ((lambda: len("a" * now[0])), (operator.index, lambda o: list(range(o)))),
     "__str__": ((lambda: f"s{now[0]}"), (str, lambda o: f"{o!s}")),
     "__getattr__": ((lambda: now[0]), (lambda o: o.missing, lambda o: hasattr(o, "missing"))),
@@ -87,6 +99,127 @@ def test_they_run_in_every_call(name, kind):
         for i in range(1, 5):
             now[0] = i
             assert run(compiled, o) == run(f, o)
+
+
+INSIDE = {
+    "item set": ("__setitem__", lambda: None, lambda o: o.__class__ and operator.setitem(o, 1, 2)),
+    "item deleted": ("__delitem__", lambda: None, lambda o: operator.delitem(o, 1)),
+    "item": ("__getitem__", lambda: now[0], lambda o: o[1]),
+    "contained": ("__contains__", lambda: now[0] % 2 == 0, lambda o: 7 in o),
+    "length": ("__len__", lambda: now[0], len),
+    "truth": ("__bool__", lambda: now[0] % 2 == 0, bool),
+}
+
+
+def enters(o):
+    with o as entered:
+        told.append(entered)
+        raise KeyError
+    return entered
+
+
+@pytest.mark.parametrize("base", [object, dict, list, set, collections.OrderedDict, collections.defaultdict])
+@pytest.mark.parametrize("kind", ["callable", "descriptor", "static", "property"])
+def test_they_run_on_what_is_made_inside(base, kind):
+    for name, answer, use in INSIDE.values():
+        cls = type("Made", (base,), {name: KINDS[kind](answer)})
+
+        def f(x, cls=cls, use=use):
+            return x + 1, use(cls())
+
+        compiled = pliant.compile(f, backend="aten")
+        for i in range(1, 4):
+            now[0] = i
+            assert run(compiled) == run(f), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_run_where_a_context_begins_and_ends(kind):
+    made = KINDS[kind]
+    cls = type("Manager", (), {"__enter__": made(lambda: "in"), "__exit__": made(lambda: now[0] < 4)})
+
+    def f(x):
+        return x + 1, enters(cls())
+
+    compiled = pliant.compile(f, backend="aten")
+    for i in range(1, 5):
+        now[0] = i
+        assert run(compiled) == run(f)
+
+
+class Factory(collections.defaultdict):
+    def __setattr__(self, name, value):
+        told.append(name)
+        super().__setattr__(name, value)
+
+
+class Watched(Exception):
+    def __setattr__(self, name, value):
+        told.append(name)
+        super().__setattr__(name, value)
+
+
+class Asked(Exception):
+    def __getattribute__(self, name):
+        told.append(name)
+        return super().__getattribute__(name)
+
+
+def asked(self, name):
+    told.append(name)
+    return object.__getattribute__(self, name)
+
+
+AskedDict, AskedList, AskedQueue = (type("Asked", (base,), {"__getattribute__": asked}) for base in (dict, list, collections.deque))
+
+
+def carried(cls, *args):
+    def f(x):
+        o = cls(*args)
+        pliant.graph_break()
+        return [*o], len(o), 2 in o
+
+    return f
+
+
+def factory(x):
+    d = Factory(int)
+    d["k"] += 1
+    d.mine = 4
+    return dict(d)
+
+
+def raised(cls):
+    def f(x):
+        try:
+            try:
+                raise KeyError(1)
+            except KeyError as e:
+                raise cls(2) from e
+        except cls as e:
+            return type(e)
+
+    return f
+
+
+def kept(cls, *args):
+    def f(x):
+        global made
+        made = cls(*args)
+        return 1
+
+    return f
+
+
+@pytest.mark.parametrize(
+    "fn", [factory, raised(Watched), raised(Asked), kept(Watched, 1), kept(Asked, 1), kept(AskedDict, {1: 2}), kept(Factory, int, {1: 2}),
+           kept(AskedQueue, [1], 3), carried(AskedDict, {1: 2}), carried(AskedList, [1, 2]), carried(AskedQueue, [3], 3)],
+)  # fmt: skip
+def test_the_interpreter_sets_and_asks_for_nothing_by_them(fn):
+    """What it does with exceptions and containers went by the program's own `__setattr__` and `__getattribute__`."""
+    compiled = pliant.compile(lambda x: (x + 1, fn(x)), backend="aten")
+    for _ in range(3):
+        assert run(compiled) == run(lambda x: (x + 1, fn(x)))
 
 
 MOCKED = {

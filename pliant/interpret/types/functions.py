@@ -98,10 +98,10 @@ def locate_super(world: World, v: Any, source: Source) -> Any:
 
 def locate_builtin(world: World, v: Any, source: Source) -> Any:
     owner = v.__self__
-    if owner is None or is_namespace(type(owner)) or isinstance(owner, type):
+    if owner is None or is_namespace(type(owner)) or issubclass(type(owner), type):
         return world.identity(v, source)
     world.guard(source, "TYPE_MATCH", type(v))  # a bound C method: its object is outside state
-    if isinstance(owner, torch.Tensor):
+    if issubclass(type(owner), torch.Tensor):
         return world.adopt(v, source)
     world.guard(source.attr("__name__"), "EQ_MATCH", v.__name__)
     o = world.locate(owner, source.attr("__self__"))

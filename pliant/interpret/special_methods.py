@@ -1,0 +1,24 @@
+"""Special methods as CPython finds them: on the type, past the instance, and bound as their descriptors say."""
+
+from __future__ import annotations
+
+from types import FunctionType, MethodType
+from typing import Any
+
+from pliant.interpret.attributes import bound, getattr_, is_property, of_property
+from pliant.interpret.namespaces import SLOTS
+
+
+def of_special(m: Any, obj: Any, t: type, name: str) -> Any:
+    """The method `m`, found on the type of `obj`, bound to it."""
+    if type(m) is FunctionType:
+        return MethodType(m, obj)
+    return getattr_(obj, name) if type(m) in SLOTS else bound_special(m, obj, t, name)
+
+
+def bound_special(m: Any, obj: Any, t: type, name: str) -> Any:
+    """One that is no function: a static method, say, or a partial, is not given the object; a property is asked each time."""
+    at = next((c for c in t.__mro__ if name in c.__dict__), t)
+    if is_property(type(m), "__get__"):
+        return of_property(m, obj, t, at, name)
+    return bound(m, obj, t, at, name)

@@ -39,6 +39,7 @@ from pliant.interpret.actions import ACTIONS
 from pliant.jit import branches
 from pliant.jit.branches import Branches
 from pliant.jit.plain_python import PlainPython
+from pliant.jit.raising_lines import RaisingLines
 from pliant.jit.resume import origin_of
 from pliant.jit.short_lists import ShortLists
 from pliant.jit.small_sizes import SmallSizes
@@ -71,6 +72,7 @@ class Sites:
         self.branches = Branches()
         self.lists = ShortLists()
         self.plain = PlainPython()
+        self.raising = RaisingLines()
         self.endings: set[tuple | None] = set()  # of numbers that changed: the same attribute is found by other paths behind a break
 
     def fail(self, site: Site) -> int:
@@ -173,6 +175,11 @@ class History:
 
     def breaks_at(self, code: CodeType, offset: int) -> bool:
         return not self.unbroken and offset in (self.sites.breaks.get(code) or ())
+
+    @property
+    def ended(self) -> set[tuple]:
+        """Lines (`Site.calls`) in front of which the graph ends, since it has raised there."""
+        return set() if self.unbroken else self.sites.raising.ended
 
     def is_loop(self, code: CodeType, header: int) -> bool:
         return not self.unbroken and header in (self.sites.loops.get(code) or ())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from types import CellType
 from typing import Any
 
 from pliant import native
@@ -13,8 +15,12 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import exception_table, handler_at
 from pliant.bytecode.natural_loops import loops
 from pliant.bytecode.stack import VALUE
-from pliant.interpret.capture import FrameState
+from pliant.interpret.callers_variables import ASKS
+from pliant.interpret.capture import UNSET, FrameState
+from pliant.interpret.code_shapes import Key, live_of
+from pliant.interpret.decode import decode
 from pliant.jit import resume
+from pliant.jit.jump_threading import Moves
 from pliant.jit.nested_frames import iterates_python
 from pliant.jit.resume import Layout, ResumeCode
 from pliant.jit.support import handling
@@ -22,6 +28,7 @@ from pliant.jit.unwinding import forgetting
 
 Miss = Callable[[Any, Any, tuple], tuple]
 END = object()
+SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
 def entry_point(code: ResumeCode, globals_: dict, miss: Miss) -> Any:
@@ -152,11 +159,28 @@ def around(start: Any, header: int | None) -> tuple[int, ...]:
     return tuple([h for h in start.loops if h not in inside])
 
 
+def without_dead(frame: FrameState, world: Any) -> FrameState:
+    """The frame at the header without the locals that each round, and what is behind the loop, set before they read them: the state of the
+    first round is that of the others then, their body one code, and nothing is made that nobody reads. Kept is that at whose end code may
+    run, and all where the function looks at its own variables."""
+    code = frame.code
+    if code.co_flags & SUSPENDED or not ASKS.isdisjoint(code.co_names):
+        return frame
+    d = decode(code)
+    live = live_of(Key(d))[d.index(frame.offset)]
+    moves = Moves(frame, frame.stack, world)
+    fast = [
+        v if v is UNSET or live >> i & 1 or type(v) is CellType or resume.ends(v) or not moves.idle(v) else UNSET
+        for i, v in enumerate(frame.fast)
+    ]
+    return replace(frame, fast=fast)
+
+
 def loop_of(
-    frame: FrameState, loops: tuple[int, ...], cache: resume.Cache, miss: Miss, lasti: Any, below: Any = None
+    frame: FrameState, loops: tuple[int, ...], cache: resume.Cache, miss: Miss, lasti: Any, below: Any, world: Any
 ) -> tuple[Loop, list]:
     """The loop whose header `frame` stands at (`frame.offset`), and its state."""
-    at_header = resume.plan(frame, loops=loops, lasti=lasti, cache=cache)
+    at_header = resume.plan(without_dead(frame, world), loops=loops, lasti=lasti, cache=cache)
     return loop_at(at_header.resume, frame.globals, cache, miss, below), at_header.items
 
 

@@ -180,7 +180,9 @@ def loop_of(
     frame: FrameState, loops: tuple[int, ...], cache: resume.Cache, miss: Miss, lasti: Any, below: Any, world: Any
 ) -> tuple[Loop, list]:
     """The loop whose header `frame` stands at (`frame.offset`), and its state."""
-    at_header = resume.plan(without_dead(frame, world), loops=loops, lasti=lasti, cache=cache)
+    d = decode(frame.code)
+    walks = d.kinds[d.index(frame.offset)] is K.FOR_ITER
+    at_header = resume.plan(without_dead(frame, world), loops=loops, lasti=lasti, cache=cache, walks=walks)
     return loop_at(at_header.resume, frame.globals, cache, miss, below), at_header.items
 
 

@@ -44,7 +44,7 @@ from pliant.jit import refused_views, region_loops, resume, rows, support
 from pliant.jit.emitted_functions import beginning, note_emitted, place_of
 from pliant.jit.failing import Again, Failing
 from pliant.jit.frame_liveness import GONE, letting_go
-from pliant.jit.jump_threading import HEADER, RETURN, Place, thread_jump
+from pliant.jit.jump_threading import HEADER, RETURN, Place, iterated, thread_jump
 from pliant.jit.nested_frames import calls_python
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
@@ -618,6 +618,9 @@ def action_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[
     name, values = w.below(calls_python(fn, args, kwargs), b.ref(fn), b.refs(args))
     call = w.call(len(w.frames) - 1, name, values, keywords)
     if w.exit.pushes:
+        behind, apart = iterated(frame, fn)
+        if behind is not None:
+            return [f"_r = {b.constant(iter)}({call})" if apart else f"_r = {call}"], [("", behind, [*frame.stack, Name("_r")])]
         return [f"_r = {call}"], [("", None, [*frame.stack, Name("_r"), *([NULL] if w.exit.pushes == AND_NULL else [])])]
     return [call], [("", None, frame.stack)]
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from types import CellType
+from types import CodeType
 from typing import Any
 
 from pliant import native
@@ -15,19 +15,22 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import exception_table, handler_at
 from pliant.bytecode.natural_loops import loops
 from pliant.bytecode.stack import VALUE
+from pliant.graph.symnode import SYMS
+from pliant.graph.traced import TracedTensor
 from pliant.interpret.callers_variables import ASKS
 from pliant.interpret.capture import UNSET, FrameState
 from pliant.interpret.code_shapes import Key, live_of
 from pliant.interpret.decode import decode
 from pliant.jit import resume
-from pliant.jit.jump_threading import Moves
 from pliant.jit.nested_frames import iterates_python
-from pliant.jit.resume import Layout, ResumeCode
+from pliant.jit.resume import LOOKED_UP, Layout, ResumeCode
+from pliant.jit.rows import SIMPLE
 from pliant.jit.support import handling
 from pliant.jit.unwinding import forgetting
 
 Miss = Callable[[Any, Any, tuple], tuple]
 END = object()
+PLAIN = frozenset((*SIMPLE, *SYMS))
 SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
@@ -57,7 +60,8 @@ class Loop:
     """
 
     __slots__ = (
-        "after", "below", "body", "code", "handled", "handler", "handler_prefix", "header", "is_for", "keeps", "layout", "prefix",
+        "after", "below", "body", "code", "ended", "handled", "handler", "handler_prefix", "header", "is_for", "keeps", "layout", "prefix",
+        "result",
     )  # fmt: skip
 
     def __init__(self, at_header: ResumeCode, globals_: dict, cache: resume.Cache, miss: Miss, below: Any = None) -> None:
@@ -77,13 +81,15 @@ class Loop:
         def entry(to: Layout) -> Any:
             return entry_point(resume.resume_code(code, to, cache), globals_, miss)
 
-        self.handler = self.after = None
+        self.handler = self.after = self.result = None
+        self.ended = False  # once: what is behind the loop is compiled then, and counted (`plain_python.py`)
         self.keeps = self.handler_prefix = 0
         if not self.is_for:
             self.body = entry(layout)
             return
         self.body = entry(replace(layout, offset=instruction.following, stack=(*layout.stack, VALUE)))
         self.after = entry(replace(layout, offset=instruction.operand, stack=layout.stack[:-1], loops=outer))
+        self.result = returned(code, instruction.operand, layout)
         covering = handler_at(exception_table(code), layout.offset)
         if covering is not None:
             _, _, target, depth, lasti = covering
@@ -94,6 +100,19 @@ class Loop:
 
     def same_loop(self, other: Loop) -> bool:
         return self is other or (self.header == other.header and self.code() is other.code())
+
+
+def returned(code: CodeType, offset: int, layout: Layout) -> int | None:
+    """Which item of the state, once the iterator is gone, is returned as soon as a `for` loop ends. None: more is to be done."""
+    stack = layout.stack[:-1]
+    if code.co_flags & SUSPENDED or layout.held or any([mark != VALUE for mark in stack]):
+        return None
+    first = instruction_at(code, offset)
+    if first.kind is K.RETURN and stack:
+        return layout.prefix
+    if first.kind is not K.LOAD_LOCAL or stack or first.operand not in layout.slots:
+        return None
+    return layout.slots.index(first.operand) if instruction_at(code, first.following).kind is K.RETURN else None
 
 
 @forgetting
@@ -133,7 +152,12 @@ def run_loop(loop: Loop, items: list) -> Any:
             iterator = None
             if item is END:
                 del items[p]
-                return loop.after(items)
+                if loop.result is None or not loop.ended:
+                    loop.ended = True
+                    return loop.after(items)
+                r = items[loop.result]
+                items.clear()
+                return r
             if error is not None:
                 items[loop.handler_prefix : len(items) - loop.keeps] = [error]
                 error = None
@@ -159,21 +183,23 @@ def around(start: Any, header: int | None) -> tuple[int, ...]:
     return tuple([h for h in start.loops if h not in inside])
 
 
+def unseen(v: Any, world: Any) -> bool:
+    """Whether nobody can tell when a frame lets go of this: a number, a text, a tensor that the capture has made, and nobody had before."""
+    if type(v) in LOOKED_UP:
+        v = v.value
+    return type(v) in PLAIN or type(v) is TracedTensor and world.source_of(v) is None
+
+
 def without_dead(frame: FrameState, world: Any) -> FrameState:
     """The frame at the header without the locals that each round, and what is behind the loop, set before they read them: the state of the
-    first round is that of the others then, their body one code, and nothing is made that nobody reads. Kept is that at whose end code may
-    run, and all where the function looks at its own variables."""
+    first round is that of the others then, their body one code, and nothing is made that nobody reads. Not of objects from before: they
+    may have weak references. And not where the function looks at its own variables."""
     code = frame.code
     if code.co_flags & SUSPENDED or not ASKS.isdisjoint(code.co_names):
         return frame
     d = decode(code)
     live = live_of(Key(d))[d.index(frame.offset)]
-    moves = Moves(frame, frame.stack, world)
-    fast = [
-        v if v is UNSET or live >> i & 1 or type(v) is CellType or resume.ends(v) or not moves.idle(v) else UNSET
-        for i, v in enumerate(frame.fast)
-    ]
-    return replace(frame, fast=fast)
+    return replace(frame, fast=[v if live >> i & 1 or not unseen(v, world) else UNSET for i, v in enumerate(frame.fast)])
 
 
 def loop_of(

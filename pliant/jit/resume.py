@@ -156,8 +156,8 @@ def plan(
     """How to go on with `frame` at byte `offset` (default: its own) with `stack` (default: its own).
 
     `loops` are loop headers in the offsets of the *original* code (default: those of the frame's own resume code). `lasti` turns
-    what the stack holds for RERAISE into an instruction index (`offset // 2`) of `frame.code`. `cache` keeps the codes that were made. `walks`: at the header
-    of a `for` loop, whose iterator counts as HELD: it is not known before the first round, and known in the others.
+    what the stack holds for RERAISE into an instruction index (`offset // 2`) of `frame.code`. `cache` keeps the codes that were made.
+    `walks`: at the header of a `for` loop, whose iterator counts as HELD: it is not known before the first round, and known in the others.
     Raises CannotResume.
     """
     code, shift = origin_of(frame.code)

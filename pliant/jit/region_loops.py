@@ -20,6 +20,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret.callers_variables import ASKS
 from pliant.interpret.capture import UNSET, FrameState
 from pliant.interpret.code_shapes import Key, live_of
+from pliant.interpret.code_shapes import loop_of as of_loop
 from pliant.interpret.decode import decode
 from pliant.jit import resume
 from pliant.jit.nested_frames import iterates_python
@@ -191,15 +192,22 @@ def unseen(v: Any, world: Any) -> bool:
 
 
 def without_dead(frame: FrameState, world: Any) -> FrameState:
-    """The frame at the header without the locals that each round, and what is behind the loop, set before they read them: the state of the
-    first round is that of the others then, their body one code, and nothing is made that nobody reads. Not of objects from before: they
-    may have weak references. And not where the function looks at its own variables."""
+    """The frame at the header with None in the locals that each round, and what is behind the loop, set before they read them: also where
+    they are not bound yet, so that the state of the first round is that of the others and their body one code. An object from before stays:
+    it lives as long as the frame has it, which a weak reference tells. Not where the function looks at its own variables."""
     code = frame.code
     if code.co_flags & SUSPENDED or not ASKS.isdisjoint(code.co_names):
         return frame
     d = decode(code)
-    live = live_of(Key(d))[d.index(frame.offset)]
-    return replace(frame, fast=[v if live >> i & 1 or not unseen(v, world) else UNSET for i, v in enumerate(frame.fast)])
+    header = d.index(frame.offset)
+    live = live_of(Key(d))[header]
+    stored = {d.ins[i][1] for i in of_loop(Key(d), header) if d.kinds[i] is K.STORE_LOCAL}
+    fast = list(frame.fast)
+    for i, name in enumerate(code.co_varnames):
+        v = fast[i]
+        if not live >> i & 1 and name not in code.co_cellvars and (i in stored if v is UNSET else unseen(v, world)):
+            fast[i] = None
+    return replace(frame, fast=fast)
 
 
 def loop_of(

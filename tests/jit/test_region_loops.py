@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -193,6 +194,40 @@ def leaves_a_generator(xs):
     return out
 
 
+def remembered(xs):
+    kept, seen = weakref.WeakValueDictionary(), []
+    for i, x in enumerate(xs):
+        before = kept.get(i - 1)
+        seen.append(before is None)
+        y = told(x) * 2
+        kept[i] = y
+        pliant.graph_break()
+    return seen, len(kept)
+
+
+def sometimes_from_before(xs):
+    out = []
+    for i, x in enumerate(xs):
+        y = xs[0] if i % 3 == 1 else told(x) * 2
+        z = i if i % 2 else None
+        out.append((y.sum(), z))
+        told(x)
+    return out
+
+
+def targets_set_elsewhere(xs):
+    out, x = [], xs[-1]
+    for x in xs:
+        out.append(told(x) + 1)
+        x = None
+    for i in range(len(xs)):
+        for x in xs[:2]:
+            w = told(x) * i
+        out.append(w)
+    x = 5
+    return out, x, i
+
+
 def comprehensions(xs):
     return [told(x) * 2 for x in xs], {i: told(x) for i, x in enumerate(xs)}, [told(x) + i for i, x in zip(range(9), xs) if i != 1]
 
@@ -232,7 +267,7 @@ def raises_in_a_round(xs):
 PROGRAMS = [
     read_behind, read_by_a_handler, unbound_behind, deleted, deleted_in_the_next_round, set_in_some_rounds, looks_at_its_names, closes_over,
     nested, broken_off, returned_from_within, in_a_while, ends_in_a_round, ends_in_a_list, walks_a_generator, leaves_a_generator,
-    comprehensions, walks_what_was_made, returned_at_the_end, raises_in_a_round,
+    remembered, sometimes_from_before, targets_set_elsewhere, comprehensions, walks_what_was_made, returned_at_the_end, raises_in_a_round,
 ]  # fmt: skip
 
 

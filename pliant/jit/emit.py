@@ -411,8 +411,7 @@ class Emitter:
         b = self.builder
         context = self.context
         loop, items = region_loops.loop_of(
-            frame, self.own_loops(0, frame.offset), context.cache, context.miss, instruction_index(frame.code), context.below,
-            self.capture.world,
+            frame, self.own_loops(0, frame.offset), context.cache, context.miss, instruction_index(frame.code), context.below
         )
         return f"{b.constant(region_loops.LoopState)}({b.constant(loop, f'loop_{loop.header}')}, {self.state(items)})"
 
@@ -592,8 +591,7 @@ class BreakWriter:
         within = (*self.emitter.own_loops(depth, header), header)
         context = self.emitter.context
         frame = at_offset(frame, header)
-        lasti, world = instruction_index(frame.code), self.emitter.capture.world
-        loop, items = region_loops.loop_of(frame, within, context.cache, context.miss, lasti, context.below, world)
+        loop, items = region_loops.loop_of(frame, within, context.cache, context.miss, instruction_index(frame.code), context.below)
         state = self.emitter.named_state(items)
         name = self.b.constant(region_loops.run_loop)
         self.emitter.going_on[name] = depth

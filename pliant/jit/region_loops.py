@@ -16,7 +16,6 @@ from pliant.bytecode.assemble import exception_table, handler_at
 from pliant.bytecode.natural_loops import loops
 from pliant.bytecode.stack import VALUE
 from pliant.graph.symnode import SYMS
-from pliant.graph.traced import TracedTensor
 from pliant.interpret.callers_variables import ASKS
 from pliant.interpret.capture import UNSET, FrameState
 from pliant.interpret.code_shapes import Key, live_of
@@ -184,17 +183,15 @@ def around(start: Any, header: int | None) -> tuple[int, ...]:
     return tuple([h for h in start.loops if h not in inside])
 
 
-def unseen(v: Any, world: Any) -> bool:
-    """Whether nobody can tell when a frame lets go of this: a number, a text, a tensor that the capture has made, and nobody had before."""
-    if type(v) in LOOKED_UP:
-        v = v.value
-    return type(v) in PLAIN or type(v) is TracedTensor and world.source_of(v) is None
+def unseen(v: Any) -> bool:
+    """Whether nobody can tell when a frame lets go of this: a number, a text. (Of anything else there may be weak references.)"""
+    return type(v.value if type(v) in LOOKED_UP else v) in PLAIN
 
 
-def without_dead(frame: FrameState, world: Any) -> FrameState:
+def without_dead(frame: FrameState) -> FrameState:
     """The frame at the header with None in the locals that each round, and what is behind the loop, set before they read them: also where
-    they are not bound yet, so that the state of the first round is that of the others and their body one code. An object from before stays:
-    it lives as long as the frame has it, which a weak reference tells. Not where the function looks at its own variables."""
+    they are not bound yet, so that the state of the first round is that of the others and their body one code. Objects other than numbers
+    and texts stay: they live as long as the frame has them, which a weak reference tells. Not where the function looks at its variables."""
     code = frame.code
     if code.co_flags & SUSPENDED or not ASKS.isdisjoint(code.co_names):
         return frame
@@ -205,18 +202,16 @@ def without_dead(frame: FrameState, world: Any) -> FrameState:
     fast = list(frame.fast)
     for i, name in enumerate(code.co_varnames):
         v = fast[i]
-        if not live >> i & 1 and name not in code.co_cellvars and (i in stored if v is UNSET else unseen(v, world)):
+        if not live >> i & 1 and name not in code.co_cellvars and (i in stored if v is UNSET else unseen(v)):
             fast[i] = None
     return replace(frame, fast=fast)
 
 
-def loop_of(
-    frame: FrameState, loops: tuple[int, ...], cache: resume.Cache, miss: Miss, lasti: Any, below: Any, world: Any
-) -> tuple[Loop, list]:
+def loop_of(frame: FrameState, loops: tuple[int, ...], cache: resume.Cache, miss: Miss, lasti: Any, below: Any = None) -> tuple[Loop, list]:
     """The loop whose header `frame` stands at (`frame.offset`), and its state."""
     d = decode(frame.code)
     walks = d.kinds[d.index(frame.offset)] is K.FOR_ITER
-    at_header = resume.plan(without_dead(frame, world), loops=loops, lasti=lasti, cache=cache, walks=walks)
+    at_header = resume.plan(without_dead(frame), loops=loops, lasti=lasti, cache=cache, walks=walks)
     return loop_at(at_header.resume, frame.globals, cache, miss, below), at_header.items
 
 

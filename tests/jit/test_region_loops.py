@@ -285,7 +285,7 @@ def outcome(fn, xs):
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_loops_that_stay_in_python(program):
     fn = compiled(program)
-    for n in (3, 4, 2, 5, 4, 3, 1, 6):
+    for n in (3, 4, 2, 5, 1):
         xs = [torch.full((3,), float(k)) for k in range(n)]
         want, said = outcome(program, xs)
         got, heard = outcome(fn, xs)

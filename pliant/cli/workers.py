@@ -18,8 +18,11 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS
 
 
 def report(event: str, **fields: Any) -> None:
-    """Called in a worker: one JSON object, on a line of its own, for the process that started it."""
-    print(json.dumps({"event": event, **fields}), file=sys.__stdout__, flush=True)
+    """Called in a worker: one JSON object, on a line of its own, for the process that started it. It is written at once, since other
+    threads and forked processes report, too: `print` writes the line and its end apart."""
+    assert sys.__stdout__ is not None
+    sys.__stdout__.flush()
+    os.write(sys.__stdout__.fileno(), (json.dumps({"event": event, **fields}) + "\n").encode())
 
 
 @dataclass(slots=True)

@@ -90,8 +90,7 @@ def place_of(site: Any, known: dict[int, Place]) -> Place | None:
     if place is None:
         caller = place_of(site.outer, known)
         calls, handled = ((), False) if caller is None else (caller.calls, caller.handled)
-        here = (site.filename, site.code.co_name, site.lineno)
-        place = known[id(site)] = Place((*calls, here), handled or is_covered(site.code, site.offset))
+        place = known[id(site)] = Place((*calls, site.here()), handled or is_covered(site.code, site.offset))
     return place
 
 
@@ -113,8 +112,8 @@ def where(e: BaseException) -> tuple[Place | None, bool, TracebackType | None]:
     return place, clean and known and not entering, below
 
 
-def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> tuple[int, tuple] | None:
-    """`e` came out of a graph, and is about to be raised again. `again(e, handled)` leaves if the frame can run anew; else it stays.
+def failed(e: BaseException, again: Callable[[BaseException, Place | None], None]) -> tuple[int, tuple] | None:
+    """`e` came out of a graph, and is about to be raised again. `again(e, place)` leaves if the frame can run anew; else it stays.
     Calls to others (`ExternalCall`) say in what they raise whether they have `begun` to write; if it is of an earlier call, which nobody
     was told of, the frame raises it anew where it comes to one, once it is `pending` again.
 
@@ -132,7 +131,7 @@ def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> tu
         if pending is not None:
             pending(True)
         draw_anew(e.__traceback__)
-        again(e, place is None or place.handled)
+        again(e, place)
         if pending is not None:
             pending(False)
     bump(e.__traceback__)

@@ -437,7 +437,7 @@ class Writer:
 class Nowhere:
     """Owner of the method that the printed function calls where its graph raised: in a dry run none does."""
 
-    def leave(self, error: BaseException, handled: bool, code: Any) -> None:
+    def leave(self, error: BaseException, handled: bool, code: Any, calls: tuple) -> None:
         raise error
 
 

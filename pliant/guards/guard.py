@@ -20,6 +20,18 @@ class Site:
     code: Any = None
     outer: Site | None = None
 
+    def here(self) -> tuple[str, str, int]:
+        return self.filename, self.code.co_name, self.lineno
+
+    def calls(self) -> tuple[tuple[str, str, int], ...]:
+        """The line, and the calls that lead to it, the outermost first."""
+        found: list[tuple[str, str, int]] = []
+        site: Site | None = self
+        while site is not None and site.code is not None:
+            found.append(site.here())
+            site = site.outer
+        return tuple(reversed(found))
+
     def __str__(self) -> str:
         return f"{self.filename}:{self.lineno} in {self.function}"
 

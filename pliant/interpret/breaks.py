@@ -317,7 +317,8 @@ BREAKS: dict[str, BreakInfo] = {
     "PL0041": BreakInfo(
         "Exception raised by an operator inside `try`",
         "A torch operator refused its arguments and the program has a handler for it. The real call is left to raise the real exception, so"
-        " that the handler sees the message and type that eager PyTorch gives.",
+        " that the handler sees the message and type that eager PyTorch gives. Also: the line has raised when graphs ran, more than once"
+        " where the frame handled it, or often; in front of it the graph ends, or each such call would run as a graph and in CPython.",
         ("Check the condition (a shape, a dtype) before the call in place of catching the error.",),
     ),
     "PL0042": BreakInfo(

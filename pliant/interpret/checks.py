@@ -17,6 +17,7 @@ from pliant.graph.symclasses import quiet
 from pliant.graph.symnode import SYMS, truth
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Site
+from pliant.interpret import raised_before
 from pliant.interpret.late_errors import caught, handles, is_dirty
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, current_site, vm
@@ -109,6 +110,8 @@ def needed(f: Any, v: Any, wanted: bool, at: int) -> bool:
     found = None if expr.backed else raised_uncaught(f, at)
     if found is None:
         return False
+    if raised_before.at(where_raised(f, at)):
+        return False  # it is a branch
     cond = truth(expr)
     return vm.scope.assume(cond if wanted else ops.not_(cond), where_raised(f, at), found[1], found[0])
 

@@ -32,7 +32,7 @@ from pliant.graph.operands import number, op_inputs
 from pliant.graph.originals import in_memory
 from pliant.graph.schema import op_info, written
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import globalstate
+from pliant.interpret import globalstate, raised_before
 from pliant.interpret.attributes import getattr_
 from pliant.interpret.capture import NULL, UNSET, Capture, Effect, Return
 from pliant.interpret.effects import written_so_far
@@ -48,6 +48,8 @@ def check(trace: Any, n: int, f: Any) -> None:
         op = trace.ops[i]
         if op_info(op.target).writes:
             check_apart(trace, op)
+        if op.site is not None and (raises(op) or op.binds):
+            raised_before.check(op.site, op.target._schema.name)
         if not raises(op) and not op.binds or not (is_dirty(trace, i) or is_written(trace, op) and leaves_a_part(trace.ops, i)):
             continue
         if raises(op) and (caught_from_others(f) if of_others(op.target) else caught(f)):
@@ -143,6 +145,8 @@ def done_so_far() -> list[Effect]:
 
 def may_replay(trace: Any, block: list[Any]) -> bool:
     """Whether these operations of an earlier call may be recorded again, as they are: nothing would have to be noted before one of them."""
+    if getattr(vm.history, "ended", None):
+        return False
     if vm.make_behind is None and not vm.undoes or not any([raises(op) or op.binds for op in block]):
         return True
     if not is_dirty(trace, len(trace.ops)) and not any([is_written(trace, op) for op in block]):
@@ -228,7 +232,10 @@ def before_assertion(error: type[Exception], asked: Any) -> None:
     """Raises Break where an assertion may fail when it is too late: the program would handle that, or has done something since the run
     could check it, which is as soon as its numbers are known."""
     trace = vm.trace
-    if vm.frame is None or not is_dirty(trace, len(trace.ops)):
+    if vm.frame is None:
+        return
+    raised_before.check(current_site(), error.__name__)
+    if not is_dirty(trace, len(trace.ops)):
         return
     if caught(vm.frame, (error,)):
         raise Break("PL0041", f"{error.__name__} may be raised inside a try block, behind a write")

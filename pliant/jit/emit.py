@@ -19,7 +19,6 @@ import builtins
 import collections
 import itertools
 import re
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
@@ -28,14 +27,13 @@ from typing import Any
 from pliant import native
 from pliant.bytecode.assemble import Span, on_line
 from pliant.codegen.effects import cannot_repeat
-from pliant.codegen.failures import failed
 from pliant.graph import wrapped
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.leaving import GRADIENTS, LEAVE, MARK, Elsewhere, Left
 from pliant.graph.originals import make_leaf
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TRANSFORMS, Reconsider, TracedTensor, leaves
-from pliant.interpret import interrupts, runtime, set_order
+from pliant.interpret import runtime, set_order
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.code_shapes import of_while
 from pliant.interpret.decode import decode
@@ -44,8 +42,9 @@ from pliant.interpret.state import vm
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.jit import refused_views, region_loops, resume, rows, support
 from pliant.jit.emitted_functions import beginning, note_emitted, place_of
+from pliant.jit.failing import Again, Failing
 from pliant.jit.frame_liveness import GONE, letting_go
-from pliant.jit.jump_threading import HEADER, RETURN, Place, thread_jump
+from pliant.jit.jump_threading import HEADER, RETURN, Place, iterated, thread_jump
 from pliant.jit.nested_frames import calls_python
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
@@ -82,7 +81,7 @@ class Context:
     cache: Cache
     miss: Callable
     build: Callable[[Capture, list[Any], list[Any], str], Any]  # (capture, inputs, outputs, name) -> Executable
-    again: Callable[[BaseException, bool, CodeType | None], None]  # leaves if a frame whose graph has raised may run anew, in CPython
+    again: Again  # leaves if a frame whose graph has raised may run anew, in CPython
     below: Callable[[Any, tuple], tuple] | None = None  # asked about the Python frames below a break (`jit.below`)
     all_symbols: bool = False  # the backend wants every size as an input of its own
     torch_level: bool = False  # it gets the calls that the program made, not the operations that they came to
@@ -97,25 +96,6 @@ def emit(capture: Capture, fn: Any, context: Context, *, start: Start | None = N
         return emitter.finish()
     finally:
         del emitter.builder  # they know each other: left alone, only the garbage collector would free them, and the capture with them
-
-
-class Failing:
-    """What is told that the graph of `code` raised. It keeps nobody alive: entries live in code objects."""
-
-    __slots__ = ("code", "lenient", "method")
-
-    def __init__(self, code: CodeType, again: Callable[[BaseException, bool, CodeType | None], None], lenient: bool = False) -> None:
-        self.code = weakref.ref(code)
-        self.method = weakref.WeakMethod(again)
-        self.lenient = lenient  # CPython need not raise, too: the graph may have gone along the wrong side of a branch
-
-    def __call__(self, e: BaseException) -> tuple[int, tuple] | None:
-        return None if interrupts.is_one(e) else failed(e, self.again)
-
-    def again(self, e: BaseException, handled: bool) -> None:
-        leave = self.method()
-        if leave is not None:
-            leave(e, handled or self.lenient, self.code())
 
 
 class Emitter:
@@ -636,6 +616,9 @@ def action_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[
     name, values = w.below(calls_python(fn, args, kwargs), b.ref(fn), b.refs(args))
     call = w.call(len(w.frames) - 1, name, values, keywords)
     if w.exit.pushes:
+        behind, apart = iterated(frame, fn)
+        if behind is not None:
+            return [f"_r = {b.constant(iter)}({call})" if apart else f"_r = {call}"], [("", behind, [*frame.stack, Name("_r")])]
         return [f"_r = {call}"], [("", None, [*frame.stack, Name("_r"), *([NULL] if w.exit.pushes == AND_NULL else [])])]
     return [call], [("", None, frame.stack)]
 

@@ -42,6 +42,7 @@ from pliant.interpret.opaque import ClassName, class_name
 from pliant.jit import branches
 from pliant.jit.branches import Branches
 from pliant.jit.plain_python import PlainPython
+from pliant.jit.raising_lines import RaisingLines
 from pliant.jit.resume import origin_of
 from pliant.jit.short_lists import ShortLists
 from pliant.jit.small_sizes import SmallSizes
@@ -76,6 +77,7 @@ class Sites:
         self.plain = PlainPython()
         self.made: set[ClassName] = set()  # classes that captured code makes: each of its calls makes others
         self.anew: set[ClassName] = set()  # those of which one was met behind a graph break, and then another one
+        self.raising = RaisingLines()
         self.endings: set[tuple | None] = set()  # of numbers that changed: the same attribute is found by other paths behind a break
 
     def fail(self, site: Site) -> int:
@@ -183,6 +185,11 @@ class History:
 
     def breaks_at(self, code: CodeType, offset: int) -> bool:
         return not self.unbroken and offset in (self.sites.breaks.get(code) or ())
+
+    @property
+    def ended(self) -> set[tuple]:
+        """Lines (`Site.calls`) in front of which the graph ends, since it has raised there."""
+        return set() if self.unbroken else self.sites.raising.ended
 
     def is_loop(self, code: CodeType, header: int) -> bool:
         return not self.unbroken and header in (self.sites.loops.get(code) or ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import CellType, FunctionType
+from types import BuiltinFunctionType, CellType, FunctionType
 from typing import Any
 
 from pliant.bytecode import kinds as K
@@ -107,6 +107,22 @@ def thread_jump(frame: FrameState, offset: int, stack: list, header: Callable[[i
         if i < len(d.kinds) and len(m.stack) <= len(kept.stack):  # not between the operands of what comes next
             kept = snapshot(frame, m, d.offsets[i])
     return Place(RESUME, kept)
+
+
+ITERATORS = frozenset((enumerate, zip, map, filter))
+COLLECTIONS = frozenset((sorted, list, tuple, range, set, frozenset))
+
+
+def iterated(frame: FrameState, fn: Any) -> tuple[int | None, bool]:
+    """Where `frame` goes on behind a call of `fn` whose result is walked at once: its type is known by what was called, and to be asked for
+    an iterator, it neither fails nor runs anything. (None: not so.) And whether it is another object than the iterator."""
+    if type(fn) not in (type, BuiltinFunctionType) or fn not in ITERATORS and fn not in COLLECTIONS:
+        return None, False
+    d = decode(frame.code)
+    i = d.index(frame.offset)
+    if d.kinds[i] is not K.GET_ITER or i in d.loop_headers:
+        return None, False
+    return d.offsets[i + 1], fn in COLLECTIONS
 
 
 def snapshot(frame: FrameState, m: Moves, offset: int) -> FrameState:

@@ -322,13 +322,16 @@ class Region:
 
         return hear
 
-    def again(self, error: BaseException, handled: bool, code: CodeType | None) -> None:
-        """A graph raised before it did anything that shows: CPython runs the frame. Where nothing handles it, that must raise, too."""
+    def again(self, error: BaseException, handled: bool, code: CodeType | None, calls: tuple = ()) -> None:
+        """A graph raised before it did anything that shows: CPython runs the frame. Where nothing handles it, that must raise, too.
+        `calls`: at which line (`Site.calls`)."""
         error.__traceback__ = None  # it holds the emitted frame, and this the values of the call
 
         def hear(actual: BaseException | None) -> None:
             if actual is not None and UNFIT in str(error) and str(error) not in getattr(actual, "__notes__", ()):
                 actual.add_note(str(error))  # eager's own error, and what the compiled graph knows about it
+            if calls and code is not None and (actual is not None or handled) and self.sites.raising.raised(calls, code, actual is None):
+                self.end_before(code)
             if actual is not None or handled or code is None:
                 return
             if (UNFIT in str(error) or type(error) is ZeroDivisionError) and self.unfit(code, error):
@@ -340,6 +343,15 @@ class Region:
                 self.fall_back(code, self.record(code), InternalError(text))
 
         raise native.Again(hear)
+
+    def end_before(self, code: CodeType) -> None:
+        """A line raises again and again: what was compiled of it with a graph goes, and is captured anew, with an end in front of it."""
+        with turns.compiling:
+            if self.config.fullgraph or checkpoints.awaited(code):
+                return
+            for entry in native.entries(code):
+                if entry.info.emitted.executable is not None:
+                    native.remove_entry(code, entry)
 
     def unfit(self, code: CodeType, error: BaseException) -> bool:
         """What the graph took for granted of sizes that only the run knows (that rows which are added to others are as many, where eager

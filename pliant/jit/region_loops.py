@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from types import CodeType
 from typing import Any
 
 from pliant import native
@@ -13,15 +15,23 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import exception_table, handler_at
 from pliant.bytecode.natural_loops import loops
 from pliant.bytecode.stack import VALUE
-from pliant.interpret.capture import FrameState
+from pliant.graph.symnode import SYMS
+from pliant.interpret.callers_variables import ASKS
+from pliant.interpret.capture import UNSET, FrameState
+from pliant.interpret.code_shapes import Key, live_of
+from pliant.interpret.code_shapes import loop_of as of_loop
+from pliant.interpret.decode import decode
 from pliant.jit import resume
 from pliant.jit.nested_frames import iterates_python
-from pliant.jit.resume import Layout, ResumeCode
+from pliant.jit.resume import LOOKED_UP, Layout, ResumeCode
+from pliant.jit.rows import SIMPLE
 from pliant.jit.support import handling
 from pliant.jit.unwinding import forgetting
 
 Miss = Callable[[Any, Any, tuple], tuple]
 END = object()
+PLAIN = frozenset((*SIMPLE, *SYMS))
+SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
 def entry_point(code: ResumeCode, globals_: dict, miss: Miss) -> Any:
@@ -50,7 +60,8 @@ class Loop:
     """
 
     __slots__ = (
-        "after", "below", "body", "code", "handled", "handler", "handler_prefix", "header", "is_for", "keeps", "layout", "prefix",
+        "after", "below", "body", "code", "ended", "handled", "handler", "handler_prefix", "header", "is_for", "keeps", "layout", "prefix",
+        "result",
     )  # fmt: skip
 
     def __init__(self, at_header: ResumeCode, globals_: dict, cache: resume.Cache, miss: Miss, below: Any = None) -> None:
@@ -70,13 +81,15 @@ class Loop:
         def entry(to: Layout) -> Any:
             return entry_point(resume.resume_code(code, to, cache), globals_, miss)
 
-        self.handler = self.after = None
+        self.handler = self.after = self.result = None
+        self.ended = False  # once: what is behind the loop is compiled then, and counted (`plain_python.py`)
         self.keeps = self.handler_prefix = 0
         if not self.is_for:
             self.body = entry(layout)
             return
         self.body = entry(replace(layout, offset=instruction.following, stack=(*layout.stack, VALUE)))
         self.after = entry(replace(layout, offset=instruction.operand, stack=layout.stack[:-1], loops=outer))
+        self.result = returned(code, instruction.operand, layout)
         covering = handler_at(exception_table(code), layout.offset)
         if covering is not None:
             _, _, target, depth, lasti = covering
@@ -87,6 +100,19 @@ class Loop:
 
     def same_loop(self, other: Loop) -> bool:
         return self is other or (self.header == other.header and self.code() is other.code())
+
+
+def returned(code: CodeType, offset: int, layout: Layout) -> int | None:
+    """Which item of the state, once the iterator is gone, is returned as soon as a `for` loop ends. None: more is to be done."""
+    stack = layout.stack[:-1]
+    if code.co_flags & SUSPENDED or layout.held or any([mark != VALUE for mark in stack]):
+        return None
+    first = instruction_at(code, offset)
+    if first.kind is K.RETURN and stack:
+        return layout.prefix
+    if first.kind is not K.LOAD_LOCAL or stack or first.operand not in layout.slots:
+        return None
+    return layout.slots.index(first.operand) if instruction_at(code, first.following).kind is K.RETURN else None
 
 
 @forgetting
@@ -126,7 +152,12 @@ def run_loop(loop: Loop, items: list) -> Any:
             iterator = None
             if item is END:
                 del items[p]
-                return loop.after(items)
+                if loop.result is None or not loop.ended:
+                    loop.ended = True
+                    return loop.after(items)
+                r = items[loop.result]
+                items.clear()
+                return r
             if error is not None:
                 items[loop.handler_prefix : len(items) - loop.keeps] = [error]
                 error = None
@@ -152,11 +183,35 @@ def around(start: Any, header: int | None) -> tuple[int, ...]:
     return tuple([h for h in start.loops if h not in inside])
 
 
-def loop_of(
-    frame: FrameState, loops: tuple[int, ...], cache: resume.Cache, miss: Miss, lasti: Any, below: Any = None
-) -> tuple[Loop, list]:
+def unseen(v: Any) -> bool:
+    """Whether nobody can tell when a frame lets go of this: a number, a text. (Of anything else there may be weak references.)"""
+    return type(v.value if type(v) in LOOKED_UP else v) in PLAIN
+
+
+def without_dead(frame: FrameState) -> FrameState:
+    """The frame at the header with None in the locals that each round, and what is behind the loop, set before they read them: also where
+    they are not bound yet, so that the state of the first round is that of the others and their body one code. Objects other than numbers
+    and texts stay: they live as long as the frame has them, which a weak reference tells. Not where the function looks at its variables."""
+    code = frame.code
+    if code.co_flags & SUSPENDED or not ASKS.isdisjoint(code.co_names):
+        return frame
+    d = decode(code)
+    header = d.index(frame.offset)
+    live = live_of(Key(d))[header]
+    stored = {d.ins[i][1] for i in of_loop(Key(d), header) if d.kinds[i] is K.STORE_LOCAL}
+    fast = list(frame.fast)
+    for i, name in enumerate(code.co_varnames):
+        v = fast[i]
+        if not live >> i & 1 and name not in code.co_cellvars and (i in stored if v is UNSET else unseen(v)):
+            fast[i] = None
+    return replace(frame, fast=fast)
+
+
+def loop_of(frame: FrameState, loops: tuple[int, ...], cache: resume.Cache, miss: Miss, lasti: Any, below: Any = None) -> tuple[Loop, list]:
     """The loop whose header `frame` stands at (`frame.offset`), and its state."""
-    at_header = resume.plan(frame, loops=loops, lasti=lasti, cache=cache)
+    d = decode(frame.code)
+    walks = d.kinds[d.index(frame.offset)] is K.FOR_ITER
+    at_header = resume.plan(without_dead(frame), loops=loops, lasti=lasti, cache=cache, walks=walks)
     return loop_at(at_header.resume, frame.globals, cache, miss, below), at_header.items
 
 

@@ -151,11 +151,13 @@ def plan(
     loops: tuple[int, ...] | None = None,
     lasti: Callable[[Any], int] | None = None,
     cache: Cache | None = None,
+    walks: bool = False,
 ) -> Plan:
     """How to go on with `frame` at byte `offset` (default: its own) with `stack` (default: its own).
 
     `loops` are loop headers in the offsets of the *original* code (default: those of the frame's own resume code). `lasti` turns
     what the stack holds for RERAISE into an instruction index (`offset // 2`) of `frame.code`. `cache` keeps the codes that were made.
+    `walks`: at the header of a `for` loop, whose iterator counts as HELD: it is not known before the first round, and known in the others.
     Raises CannotResume.
     """
     code, shift = origin_of(frame.code)
@@ -184,7 +186,8 @@ def plan(
         items.append(v)
     shape: list[str | int] = []
     kept: list[Any] = []
-    for mark, v in zip(marks, values, strict=True):
+    top = len(values) - 1 if walks else -1
+    for depth, (mark, v) in enumerate(zip(marks, values, strict=True)):
         if v is NULL:
             shape.append(NULL_ITEM)
         elif mark == PREVIOUS and PREVIOUS not in shape and frame.exc_info is not None:  # else POP_EXCEPT has run: RERAISE drops it
@@ -193,7 +196,7 @@ def plan(
         elif mark == LASTI:
             shape.append(v.value if type(v) is LastI else (int(v) if lasti is None else lasti(v)) - shift // 2)
         else:
-            shape.append(HELD if ends(v) else VALUE)
+            shape.append(HELD if depth == top or ends(v) else VALUE)
             kept.append(v)
     if PREVIOUS in shape:
         items.append(frame.exc_info)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -58,3 +61,13 @@ def test_caches_are_empty_folders_of_the_run_alone(worker):
 def test_report_is_one_line_of_json_on_the_real_stdout(capfd):
     workers.report("step", text="a\nb")
     assert capfd.readouterr().out == '{"event": "step", "text": "a\\nb"}\n'
+
+
+def test_reports_of_several_threads_stand_on_lines_of_their_own():
+    source = (
+        "import threading\nfrom pliant.cli.workers import report\n"
+        "ts = [threading.Thread(target=lambda k=k: [report('x', n=k, pad='a' * 300) for _ in range(300)]) for k in range(4)]\n"
+        "[t.start() for t in ts]\n[t.join() for t in ts]\n"
+    )
+    lines = subprocess.run([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    assert sorted(json.loads(line)["n"] for line in lines) == sorted([*range(4)] * 300)

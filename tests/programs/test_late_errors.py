@@ -8,6 +8,7 @@ import traceback
 import pytest
 import torch
 
+from pliant.codegen import failures
 from tests.helpers import LINES, check, compiled, own_backend, pliant
 from tests.programs.registry import t
 
@@ -712,3 +713,131 @@ def test_arguments_that_kernels_alone_refuse(call):
                 told.append((f(x, y, n), x.tolist()))
             assert told[0] == told[1]
             assert isinstance(told[0][0], str)
+
+
+# -- what raises in call after call ----------------------------------------------------------------------------------------------------
+def picks_or_not(x, i, log):
+    log.append("before")
+    try:
+        y = (x + 1).relu()[i]
+    except IndexError as e:
+        log.append(str(e))
+        y = x * 2
+    log.append("behind")
+    return y.sin() + 1
+
+
+def picks_in_callee(x, i, log):
+    try:
+        return in_callee(x, i, log) * 2
+    except IndexError:
+        return x
+
+
+def positive_at_last(x, i, log):
+    m = x[:, None] * x - i.sum() * torch.eye(len(x))
+    for k in range(4):
+        try:
+            return torch.linalg.cholesky(m)
+        except torch.linalg.LinAlgError:
+            log.append(k)
+            m = m + 100**k * torch.eye(len(x))
+    return m
+
+
+def picks_in_a_loop(x, i, log):
+    n = 0
+    while x.sum() < 50 and n < 3:
+        n += 1
+        try:
+            x = x + x[i].sum().abs() + 1
+        except IndexError:
+            log.append(n)
+            x = x + 5
+    return x
+
+
+def picks_behind_a_write(x, i, log):
+    x = x.clone()
+    x.mul_(3)
+    try:
+        x[i] = 5.0
+    except IndexError:
+        log.append("not set")
+    return x
+
+
+def asserts(x, i, log):
+    log.append("asked")
+    assert i.max() < 50, "too large"
+    log.append("held")
+    return x.cos()
+
+
+RAISING = [picks_or_not, picks_in_callee, positive_at_last, picks_in_a_loop, picks_behind_a_write, in_callee, asserts, divided]
+
+
+@pytest.mark.parametrize("program", RAISING, ids=lambda p: p.__name__)
+@pytest.mark.parametrize("order", ["11111111111", "01101001", "00000110"])
+def test_what_raises_in_call_after_call(program, order):
+    """A graph that raises is no more than a few times followed by CPython: then graphs end in front of the line. Nothing is done twice."""
+    fn = compiled(program)
+    for step, bad in enumerate(order):
+        told = []
+        for f in (program, fn):
+            x, i = torch.linspace(-1, 2, 6) + step, torch.tensor([60, -60] if bad == "1" else [1, 2])
+            log: list = []
+            try:
+                got = f(x, i, log)
+            except Exception as e:
+                got = type(e), str(e).splitlines()[0]
+            told.append((got, x, log))
+        torch.testing.assert_close(told[0][:2], told[1][:2]) if isinstance(told[0][0], torch.Tensor) else None
+        assert type(told[0][0]) is type(told[1][0]) and told[0][2] == told[1][2]
+        assert isinstance(told[0][0], torch.Tensor) or told[0][0] == told[1][0]
+
+
+def test_after_two_errors_that_are_caught_the_graph_is_not_tried(monkeypatch):
+    x, good, bad = torch.ones(6), torch.tensor([1]), torch.tensor([9])
+    tried = count_retries(monkeypatch)
+    fn, log = compiled(picks_or_not), []
+    for _ in range(6):
+        fn(x, bad, log)
+    assert tried == [True] * 2
+    assert pliant.stats()["graph_breaks"] == 1
+    before = pliant.stats()["captures"]
+    for i in (good, bad) * 5:
+        fn(x, i, log)
+    assert tried == [True] * 2
+    assert pliant.stats()["captures"] <= before + 1  # the side that does not raise
+
+
+def test_an_error_in_many_calls_ends_no_graph(monkeypatch):
+    tried = count_retries(monkeypatch)
+    fn, log = compiled(picks_or_not), []
+    for k in range(200):
+        fn(torch.ones(6), torch.tensor([9 if k % 40 == 39 else 1]), log)
+    assert tried == [True] * 5
+    assert pliant.stats()["graph_breaks"] == 0 and pliant.stats()["captures"] == 1
+
+
+def test_errors_end_no_graph_that_may_not_break(monkeypatch):
+    tried = count_retries(monkeypatch)
+    fn, log = pliant.compile(picks_or_not, fullgraph=True), []
+    for _ in range(6):
+        fn(torch.ones(6), torch.tensor([9]), log)
+    assert tried == [True] * 6 and pliant.stats()["captures"] == 1
+
+
+def count_retries(monkeypatch):
+    """Whether a handler waited, for each run of a graph behind which CPython ran the frame."""
+    tried = []
+    plain = failures.where
+
+    def where(e):
+        found = plain(e)
+        tried.append(found[0].handled)
+        return found
+
+    monkeypatch.setattr(failures, "where", where)
+    return tried

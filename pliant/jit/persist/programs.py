@@ -30,8 +30,9 @@ from pliant.codegen.region import Chain
 from pliant.codegen.second_backward import SecondPart, Seconds
 from pliant.codegen.variants import Variants
 from pliant.jit.branches import Branch
-from pliant.jit.emit import Emitted, Failing
+from pliant.jit.emit import Emitted
 from pliant.jit.emitted_functions import is_emitted, note_emitted
+from pliant.jit.failing import Failing
 from pliant.jit.persist import gradients
 from pliant.jit.persist.names import Missing, Writer
 from pliant.jit.persist.tensors import decode_tensor, encode_tensor

@@ -36,6 +36,7 @@ from pliant.graph.traced import (
     READS,
     REBASED,
     SYMBOLIC_REFUSED,
+    TRANSFORMS,
     UNBACKED,
     UNCUT,
     Reconsider,
@@ -525,6 +526,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS, broke)
         if world.inference:
             raise Reconsider(fn, "the graph breaks inside of inference mode", INFERENCE, broke)
+        if world.levels.entered:
+            raise Reconsider(fn, "the graph ends inside of a level of derivatives", TRANSFORMS, broke)
         numbers.keep_counts_apart(world)
         tensor_inputs.keep_rebased_apart(world)
         try:

@@ -59,7 +59,7 @@ def same_size(trace: Any, func: Any, args: tuple, kwargs: dict) -> bool:
 
 @handler("_new_zeros_with_same_feature_meta")
 def zeros_with_layout(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
-    """Zeros for the derivative of what a view is of: laid out like that, beginning where it begins in its memory, behind dims for batches."""
+    """Zeros for the derivative of what a view is of: laid out like that, from the same place in memory on, behind dims for batches."""
     check(trace, func, args)
     x, other = args
     batch, how = x.sizes[: kwargs.get("self_num_batch_dims", 0)], {"dtype": x.dtype, "device": x.device}

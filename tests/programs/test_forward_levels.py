@@ -1,5 +1,5 @@
-"""Forward derivatives in levels of the program's own (`torch.autograd.forward_ad.dual_level`): tangents that C++ alone knows of, and graphs that
-would end inside of a level."""
+"""Forward derivatives in levels of the program's own (`torch.autograd.forward_ad.dual_level`): tangents that C++ alone knows of, and graphs
+that would end inside of a level."""
 
 from __future__ import annotations
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 
 from pliant.graph import symnode
 from pliant.graph.layout import has_channels_last_strides, is_declared, is_open
+from pliant.graph.originals import math
 from pliant.graph.rules.misfits import misfit
 from pliant.graph.rules.shape import (
     channels_last_strides,

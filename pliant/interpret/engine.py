@@ -346,7 +346,8 @@ def check_operators(ops: list) -> None:
     that the backend has not taken."""
     for op in ops:
         name = op.target._schema.name.removeprefix("aten::")
-        if NO_DERIVATIVE + name in vm.refused and any(isinstance(o, TracedTensor) and o.requires_grad for o in op.outs):
+        made = [*op.outs, *written(op)]  # those that write to lists give nothing back
+        if NO_DERIVATIVE + name in vm.refused and any([isinstance(o, TracedTensor) and o.requires_grad for o in made]):
             raise Break("PL0011", f"the derivative of {name} is not implemented, or cannot be captured")
         if NOT_TAKEN + name in vm.refused:
             raise Break("PL0011", f"the backend does not take {name}")

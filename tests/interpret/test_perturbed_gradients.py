@@ -295,3 +295,21 @@ def test_backward_of_some_inputs_behind_a_break() -> None:
             w = torch.ones(3, requires_grad=True)
             found.append((each(w, torch.full((3,), n)), w.grad.tolist()))
         assert found[0] == found[1]
+
+
+def test_writes_to_lists_of_tensors_without_a_derivative():
+    """Eager says so once gradients arrive."""
+
+    def fn(a, b):
+        a = [t * 1 for t in a]
+        torch._foreach_copy_(a, b)
+        return a
+
+    c = compiled(fn)
+    for n in (2, 3):
+        for of in (fn, c):
+            a, b = [torch.rand(n, requires_grad=True), torch.rand(2)], [torch.rand(n), torch.rand(2)]
+            copied = of(a, b)
+            assert all(torch.equal(x, y) for x, y in zip(copied, b, strict=True)) and copied[0].requires_grad
+            with pytest.raises(RuntimeError, match="_foreach_copy_ is not implemented"):
+                copied[0].sum().backward()

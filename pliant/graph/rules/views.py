@@ -383,7 +383,7 @@ def copied_pieces(trace: Any, x: TracedTensor, split_size: Any, dim: int = 0) ->
     """(Their shape functions make one piece after another.)"""
     d = wrap(dim, len(x.sizes))
     if d is not None and x.sizes and less(trace, 0, split_size):
-        not_too_many("split", symnode.concrete((x.sizes[d] + (split_size - 1)) // split_size))
+        not_too_many("split", int(symnode.concrete((x.sizes[d] + (split_size - 1)) // split_size)))
     return NotImplemented
 
 

@@ -37,8 +37,12 @@ def items(box: dict) -> list[tuple]:
     return list(collections.OrderedDict.items(box) if isinstance(box, collections.OrderedDict) else dict.items(box))
 
 
+BYTE = torch.uint8
+"""As it was: a change may take the name away."""
+
+
 def bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(storage)
+    return torch.empty(0, dtype=BYTE).set_(storage)
 
 
 def plain(t: torch.Tensor) -> bool:
@@ -310,7 +314,7 @@ class KeptGenerator(Kept):
         return (bytes(self.obj.get_state().numpy()),)
 
     def restore(self) -> None:
-        self.obj.set_state(torch.frombuffer(bytearray(self.state[0]), dtype=torch.uint8))
+        self.obj.set_state(torch.frombuffer(bytearray(self.state[0]), dtype=BYTE))
 
 
 def kept(path: str, obj: Any) -> list[Kept]:

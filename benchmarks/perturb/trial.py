@@ -438,8 +438,9 @@ class Trial:
                 return "not possible"
             if undo is SKIP:
                 return "nothing to do"
-        forget = self.world.adopt() if undo is not None else None
+        forget: Any = None
         try:
+            forget = self.world.adopt() if undo is not None else None
             extra = [World(Walk().go([Place(f"new {change.path}", change.new, None)]))] if change.new is not None else []
             self.begins("eager")
             want = self.eager(self.call, extra, change if change.tight else None)

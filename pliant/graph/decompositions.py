@@ -47,7 +47,7 @@ def undisturbed(*tensors: Any) -> Any:
 
 def free(trace: Any) -> bool:
     """Whether nothing comes between a function and its operators, whatever it is given."""
-    if trace.lazy_bits or torch._C._is_any_autocast_enabled() or torch._C._len_torch_dispatch_stack() != 1:
+    if trace.lazy_bits or trace.dual_levels or torch._C._is_any_autocast_enabled() or torch._C._len_torch_dispatch_stack() != 1:
         return False
     return torch._C._functorch.maybe_current_level() is None
 

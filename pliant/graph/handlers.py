@@ -59,12 +59,17 @@ def same_size(trace: Any, func: Any, args: tuple, kwargs: dict) -> bool:
 
 @handler("_new_zeros_with_same_feature_meta")
 def zeros_with_layout(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
-    """Zeros for the derivative of what a view is of: laid out like that, behind dims for batches."""
+    """Zeros for the derivative of what a view is of: laid out like that, from the same place in memory on, behind dims for batches."""
     check(trace, func, args)
     x, other = args
+    batch, how = x.sizes[: kwargs.get("self_num_batch_dims", 0)], {"dtype": x.dtype, "device": x.device}
+    if other.dense and type(other.offset) is int and not other.offset:
+        return dispatch(trace, aten.zeros.default, ([*batch, *other.sizes],), how)
     if other.dense:
-        sizes = [*x.sizes[: kwargs.get("self_num_batch_dims", 0)], *other.sizes]
-        return dispatch(trace, aten.zeros.default, (sizes,), {"dtype": x.dtype, "device": x.device})
+        n = math.prod(other.sizes)
+        room = dispatch(trace, aten.zeros.default, ([*batch, other.offset + n],), how)
+        rest = dispatch(trace, aten.slice.Tensor, (room, len(batch), other.offset, other.offset + n), {})
+        return dispatch(trace, aten.view.default, (rest, [*batch, *other.sizes]), {})
     out = through_meta(trace, func, args, kwargs)
     record(trace, func, args, kwargs, out)
     return out

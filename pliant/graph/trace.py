@@ -157,6 +157,7 @@ class Trace:
         self.makers: dict[int, int] = {}  # vid of a tensor that numbers may decide -> the operation that made it (`numbers.maker`)
         self.looked_at: tuple[int, Any] = (0, None)  # how many operations were looked at for that, and the last of them
         self.in_transform = False  # whether a transform of `torch.func` was entered: its C++ code squeezes what it has made itself
+        self.dual_levels = 0  # how many levels of forward derivatives the program is in: tensors may have tangents, which C++ alone knows
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.wrapping: set[type] = set()  # classes of wrappers that the capture has met or made
         self.depth = 0

@@ -18,7 +18,7 @@ from pliant.bytecode.kinds import Kind
 from pliant.bytecode.version import CALLABLE_FIRST, JUMPS_ASK
 from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import SYMS
-from pliant.interpret import loggers, output, runtime
+from pliant.interpret import loggers, output, runtime, shadows
 from pliant.interpret.capture import AND_NULL, NULL
 from pliant.interpret.generators import METHODS, Generator
 from pliant.interpret.opcodes import KNOWN_BY_WORTH, OPAQUE_TYPES, super_operands
@@ -101,9 +101,15 @@ def names_by_position(args: tuple, kw: dict) -> tuple[tuple, dict]:
     return (*args, kw.get("locals")), {k: v for k, v in kw.items() if k not in ("globals", "locals")}
 
 
+def unread(d: dict) -> bool:
+    """Whether this is a dict from outside of which nobody can guard which keys it has."""
+    h = vm.world.by_copy.get(id(d))
+    return h is not None and not h.keys_known and shadows.keyed_by_objects(h.orig)
+
+
 def call_ex(f: Any, flags: int) -> Row:
     fn, args, kw = spread_operands(f, flags)
-    if type(args) is tuple and type(kw) is dict:
+    if type(args) is tuple and type(kw) is dict and not unread(kw):
         fn, args, kw = call_ex_operands(f, flags)
         return real_call(f, fn, args, kw), 4 if flags & 1 else 3, 1
     return ("call", runtime.call_ex, (fn, args, kw), {}), 4 if flags & 1 else 3, 1

@@ -114,6 +114,7 @@ def fit(world: World, module: Any, forward: Any) -> bool:
         and not world.tensor_dicts
         and not world.trace.masks
         and not world.trace.lazy_bits
+        and not world.levels.entered
         and (not world.trace.torch_ops or world.trace.torch_ops[-1].out is not PENDING)
         and not torch.is_inference_mode_enabled()
         and not globalstate.user_modes()

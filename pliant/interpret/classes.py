@@ -140,7 +140,9 @@ def mro_entries(b: Any, given: tuple) -> Any:
 
 
 def metaclass_of(bases: tuple, given: Any) -> type:
-    """The most derived metaclass; breaks where construction is not interpreted."""
+    """The most derived metaclass; breaks where construction is not interpreted, or a base is no class."""
+    if any([not issubclass(type_of(b), type) for b in bases]):
+        raise refused("a class with a base that is no class")
     meta = given if given is not None else type(bases[0]) if bases else type
     if not isinstance(meta, type):
         raise refused("a class made by a metaclass that is a function")

@@ -36,6 +36,7 @@ from pliant.graph.traced import (
     READS,
     REBASED,
     SYMBOLIC_REFUSED,
+    TRANSFORMS,
     UNBACKED,
     UNCUT,
     Reconsider,
@@ -345,7 +346,8 @@ def check_operators(ops: list) -> None:
     that the backend has not taken."""
     for op in ops:
         name = op.target._schema.name.removeprefix("aten::")
-        if NO_DERIVATIVE + name in vm.refused and any(isinstance(o, TracedTensor) and o.requires_grad for o in op.outs):
+        made = [*op.outs, *written(op)]  # those that write to lists give nothing back
+        if NO_DERIVATIVE + name in vm.refused and any([isinstance(o, TracedTensor) and o.requires_grad for o in made]):
             raise Break("PL0011", f"the derivative of {name} is not implemented, or cannot be captured")
         if NOT_TAKEN + name in vm.refused:
             raise Break("PL0011", f"the backend does not take {name}")
@@ -525,6 +527,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS, broke)
         if world.inference:
             raise Reconsider(fn, "the graph breaks inside of inference mode", INFERENCE, broke)
+        if world.levels.entered:
+            raise Reconsider(fn, "the graph ends inside of a level of derivatives", TRANSFORMS, broke)
         numbers.keep_counts_apart(world)
         tensor_inputs.keep_rebased_apart(world)
         try:

@@ -56,8 +56,13 @@ for _name in ("as_strided", "as_strided_"):
     METHOD_LOOKASIDES[(torch.Tensor, _name)] = method(_name)
 
 
-@lookaside(torch.as_strided)
-def l_as_strided(args: tuple, kw: dict) -> Any:
-    if args:
-        check(args[0], args[1:], kw)
-    return graph_call(torch.as_strided, args, kw)
+def function(fn: Any) -> None:
+    @lookaside(fn)
+    def l_as_strided(args: tuple, kw: dict) -> Any:
+        if args:
+            check(args[0], args[1:], kw)
+        return graph_call(fn, args, kw)
+
+
+for _fn in (torch.as_strided, torch.as_strided_copy):
+    function(_fn)

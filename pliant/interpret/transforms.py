@@ -48,14 +48,38 @@ def on_c(fn: Any, *, of: Callable[..., Any] | None = None) -> None:
     LOOKASIDES[fn] = replacement
 
 
-def enters(fn: Any, enter: Callable[..., Any], leave: Callable[..., Any], with_level: bool = False) -> None:
+def may_enter() -> None:
+    if TRANSFORMS in vm.refused:
+        raise Break("PL0030", ENDS_INSIDE)
+
+
+ENDS_INSIDE = "a function transform, of which something is needed behind a graph break or when all is done"
+
+
+def enters(fn: Any, enter: Callable[..., Any], leave: Callable[..., Any]) -> None:
     def replacement(args: tuple, kw: dict) -> Any:
+        may_enter()
         level = enter(*args, **kw)
-        vm.world.levels.entered.append((lambda: leave(level=level), ()) if with_level else (leave, ()))
+        vm.world.levels.entered.append((leave, ()))
         vm.world.in_transform = vm.trace.in_transform = True
         return level
 
     LOOKASIDES[fn] = replacement
+
+
+def enter_dual_level(args: tuple, kw: dict) -> Any:
+    """A level of forward derivatives. No level of `torch.func` tells of it; so the trace does."""
+    may_enter()
+    level, trace = torch._C._enter_dual_level(), vm.trace
+    vm.world.levels.entered.append((leave_dual_level, (trace, level)))
+    vm.world.in_transform = trace.in_transform = True
+    trace.dual_levels += 1
+    return level
+
+
+def leave_dual_level(trace: Any, level: int) -> None:
+    trace.dual_levels -= 1
+    torch._C._exit_dual_level(level=level)
 
 
 def leaves(fn: Any) -> None:
@@ -69,8 +93,7 @@ def leaves(fn: Any) -> None:
 enters(predispatch._vmap_increment_nesting, C._vmap_increment_nesting, C._vmap_decrement_nesting)
 enters(C._grad_increment_nesting, C._grad_increment_nesting, C._grad_decrement_nesting)
 enters(predispatch._jvp_increment_nesting, C._jvp_increment_nesting, C._jvp_decrement_nesting)
-enters(predispatch._enter_dual_level, torch._C._enter_dual_level, torch._C._exit_dual_level, with_level=True)
-enters(torch._C._enter_dual_level, torch._C._enter_dual_level, torch._C._exit_dual_level, with_level=True)
+LOOKASIDES[predispatch._enter_dual_level] = LOOKASIDES[torch._C._enter_dual_level] = enter_dual_level
 LEAVES: tuple[Any, ...] = (
     predispatch._vmap_decrement_nesting, C._grad_decrement_nesting, predispatch._jvp_decrement_nesting,
     predispatch._exit_dual_level, torch._C._exit_dual_level,
@@ -219,7 +242,7 @@ def closed(fn: FunctionType, args: tuple, kw: dict) -> Any:
     if vm.asking:
         raise Break("PL0030", "a function transform, where only a question is asked", clean=True)
     if TRANSFORMS in vm.refused:
-        raise Break("PL0030", "a function transform, of which something is needed behind a graph break or when all is done", clean=True)
+        raise Break("PL0030", ENDS_INSIDE, clean=True)
     if globalstate.user_modes():
         raise Break("PL0030", "a function transform under a function mode, which would hear what becomes of wrappers", clean=True)
     if torch.is_inference_mode_enabled() and id(fn.__code__) not in OF_VMAP:

@@ -613,7 +613,10 @@ def action_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[
         keywords = ", ".join(f"{k}={b.ref(v)}" for k, v in kwargs.items())
     else:
         keywords = f"**{{{b.pairs(kwargs)}}}"
-    name, values = w.below(calls_python(fn, args, kwargs), b.ref(fn), b.refs(args))
+    target, values = fn, b.refs(args)
+    if fn is runtime.call_ex and type(args[1]) is tuple and type(args[2]) is dict:  # from this frame: the callee may look at its caller
+        target, values, keywords = args[0], b.refs(args[1]), f"**{b.ref(args[2])}"
+    name, values = w.below(calls_python(fn, args, kwargs), b.ref(target), values)
     call = w.call(len(w.frames) - 1, name, values, keywords)
     if w.exit.pushes:
         behind, apart = iterated(frame, fn)

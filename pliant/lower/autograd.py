@@ -278,7 +278,10 @@ class Plan:
             if of_theirs and (refusal := of_the_program(e)) is not None:
                 raise Reconsider(self.name, str(e), refusal) from e  # what it raises, eager raises once gradients arrive
             name = self.operator_named(said, start) if said is not None else self.forward_of(trace.failed_node, start)
-            name = name or self.of_invalid(str(e), start) or of_an_operator(e)
+            invalid = None if name else self.of_invalid(str(e), start)
+            if isinstance(invalid, type) or NO_GRADIENT in str(e):
+                raise Reconsider(self.name, str(e), PYTHON_BACKWARD + (qualified(invalid) if invalid else "")) from e
+            name = name or invalid or of_an_operator(e)
             if name is None and isinstance(e, RuntimeError):
                 if WRITTEN_SINCE in str(e) and any([t.requires_grad for op in self.program for t in liveness.written(op)]):
                     raise Reconsider(self.name, str(e), UNCUT) from e  # eager says so if ever gradients arrive
@@ -318,12 +321,14 @@ class Plan:
                 return op.target._schema.name.removeprefix("aten::")
         return None
 
-    def of_invalid(self, words: str, end: int) -> str | None:
-        """The name of the operator of which the engine says that its gradient has another size."""
+    def of_invalid(self, words: str, end: int) -> Any:
+        """The name of the operator of which the engine says that its gradient has another size; the class, of an `autograd.Function`."""
         found = INVALID_OF.search(words)
         for op in self.trace.ops[:end] if found is not None else ():
-            if any([type(o) is TracedTensor and (n := node_of(o)) is not None and n.name() == found[1] for o in op.outs]):
-                return op.target._schema.name.removeprefix("aten::")
+            for o in op.outs:
+                node = node_of(o) if type(o) is TracedTensor else None
+                if node is not None and node.name() == found[1]:
+                    return getattr(node, "_forward_cls", op.target._schema.name.removeprefix("aten::"))
         return None
 
     def with_reads(self, b: Backward) -> Backward:
@@ -384,7 +389,8 @@ class Plan:
 
 
 WRITTEN_SINCE = "has been modified by an inplace operation"  # the engine's words
-INVALID_OF = re.compile(r"Function (\w+) returned an invalid gradient")
+INVALID_OF = re.compile(r"[Ff]unction (\w+) returned an (?:invalid gradient|incorrect number of gradients)")
+NO_GRADIENT = "expected Variable or None"  # what it says of any other thing that an `autograd.Function` has given back
 INVALID = "returned an invalid gradient"  # the engine's word for one that has to be summed first, too, where it may not ask
 
 

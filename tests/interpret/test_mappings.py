@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import sys
 import types
 
 import pytest
@@ -209,3 +210,50 @@ def test_nobody_but_the_program_asks_for_a_class(how, of):
     compiled = pliant.compile(f, backend="aten")
     for i in (1, 2, 3):
         assert run(compiled, i) == run(f, i)
+
+
+class Name(str):
+    """A key of which only its own methods say what it is equal to."""
+
+    def __hash__(self):
+        return str.__hash__(self)
+
+    def __eq__(self, other):
+        return str.__eq__(self, other)
+
+
+@pliant.disable
+def opaque(t):
+    return t
+
+
+def keywords(x, d):
+    def inner(**given):
+        opaque(x)
+        return given
+
+    return inner(**d)
+
+
+def keywords_of_an_instance(x, d):
+    class Made:
+        def __init__(self, a, **given):
+            vars(self).update(given, a=a)
+
+    made = Made(**d)
+    return vars(opaque(made)), x * made.a
+
+
+def keywords_beside_frames(x, d):
+    return (lambda **given: (x + 1, sys._getframe(1).f_code.co_name))(**d)
+
+
+@pytest.mark.parametrize("fn", [keywords, keywords_of_an_instance, keywords_beside_frames])
+def test_keywords_whose_names_are_of_a_class(fn):
+    c = pliant.compile(fn, backend="aten", strict=True)
+    for n in (1, 2, 3):
+        d = {Name("a"): n, "b": 2} | ({Name("c"): 5} if n % 2 else {})
+        eager, ours = fn(torch.ones(n), d), c(torch.ones(n), d)
+        assert repr(eager) == repr(ours)
+        if type(eager) is dict:
+            assert [*map(type, eager)] == [*map(type, ours)]

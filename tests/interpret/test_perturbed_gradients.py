@@ -295,3 +295,65 @@ def test_backward_of_some_inputs_behind_a_break() -> None:
             w = torch.ones(3, requires_grad=True)
             found.append((each(w, torch.full((3,), n)), w.grad.tolist()))
         assert found[0] == found[1]
+
+
+def test_writes_to_lists_of_tensors_without_a_derivative():
+    """Eager says so once gradients arrive."""
+
+    def fn(a, b):
+        a = [t * 1 for t in a]
+        torch._foreach_copy_(a, b)
+        return a
+
+    c = compiled(fn)
+    for n in (2, 3):
+        for of in (fn, c):
+            a, b = [torch.rand(n, requires_grad=True), torch.rand(2)], [torch.rand(n), torch.rand(2)]
+            copied = of(a, b)
+            assert all(torch.equal(x, y) for x, y in zip(copied, b, strict=True)) and copied[0].requires_grad
+            with pytest.raises(RuntimeError, match="_foreach_copy_ is not implemented"):
+                copied[0].sum().backward()
+
+
+class Answering(torch.autograd.Function):
+    """Its `backward` gives back whatever is asked for."""
+
+    answer = staticmethod(lambda g: g)
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        return Answering.answer(g)
+
+
+ANSWERS = {
+    "of no dim": lambda g: g.sum(), "too large": lambda g: torch.cat([g, g]), "two": lambda g: (g, g), "none": lambda g: (),
+    "a text": lambda g: "a", "a list": lambda g: [g], "expanded": lambda g: g[None].expand(2, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("asked", [False, True])
+def test_backward_gives_what_is_no_gradient(name, asked, monkeypatch):
+    """Eager says so if ever gradients arrive."""
+
+    def fn(x):
+        return Answering.apply(x * 2)
+
+    c = compiled(fn)
+    for answer in (lambda g: g, ANSWERS[name]):
+        monkeypatch.setattr(Answering, "answer", staticmethod(answer))
+        found = []
+        for of in (fn, c):
+            x = torch.arange(3.0).requires_grad_()
+            y = of(x)
+            try:
+                if asked:
+                    y.sum().backward()
+                found.append((y.tolist(), x.grad if x.grad is None else x.grad.tolist()))
+            except RuntimeError as e:
+                found.append(str(e))
+        assert found[0] == found[1]

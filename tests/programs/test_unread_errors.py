@@ -311,7 +311,10 @@ def test_what_kernels_refuse_of_which_the_shape_alone_is_read(name):
     assert str(found.value) == str(told.value)
 
 
-@pytest.mark.parametrize("split", [lambda z: z.unbind(), lambda z: z.split(1), list, lambda z: z.chunk(z.shape[0])])
+SPLITS = [lambda z: z.unbind(), lambda z: z.split(1), list, lambda z: z.chunk(z.shape[0]), lambda z: z.unsafe_split(1)]
+
+
+@pytest.mark.parametrize("split", SPLITS)
 def test_no_loop_over_more_results_than_there_is_memory_for(split):
     def fn(x, n):
         return len(split(torch.zeros(n, 2**30)[:, 0])) + x

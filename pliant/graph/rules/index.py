@@ -6,6 +6,7 @@ from typing import Any
 
 from pliant.graph.layout import CHANNELS_LAST_ORDER
 from pliant.graph.originals import torch
+from pliant.graph.rules.misfits import misfit, one_size
 from pliant.graph.rules.nn import suggests_channels_last
 from pliant.graph.rules.shape import (
     broadcast,
@@ -24,7 +25,7 @@ from pliant.graph.rules.shape import (
     strided,
     wrap,
 )
-from pliant.graph.rules.table import add, rule
+from pliant.graph.rules.table import RULES, add, aten, rule
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
 
@@ -176,8 +177,13 @@ def fits_rows(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source
     return all([require_equal(trace, a, b) for a, b in zip(source.sizes, wanted)])
 
 
-def rows_(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor, *args: Any, **kwargs: Any) -> Any:
-    return x if fits_rows(trace, x, dim, index, source) else NotImplemented
+def rows_(func: Any) -> Any:
+    def rule_of(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor, *args: Any, **kwargs: Any) -> Any:
+        if fits_rows(trace, x, dim, index, source):
+            return x
+        return misfit(trace, func, x, dim, index, source, *args, **kwargs)
+
+    return rule_of
 
 
 def fits_places(trace: Any, x: TracedTensor, indices: list, values: TracedTensor) -> bool:
@@ -218,9 +224,28 @@ add(
     *"index_fill_.int_Scalar index_fill_.int_Tensor masked_scatter_".split(),
 )
 add(scatter_, "scatter_.src", "scatter_.value", "scatter_add_", "scatter_reduce_.two")
-add(rows_, "index_add_", "index_copy_")
+add(rows_(aten.index_add_.default), "index_add_")
+add(rows_(aten.index_copy_.default), "index_copy_")
+add(rows_(aten.index_reduce_.default), "index_reduce_")
 add(put_, "index_put_", "_index_put_impl_")
-add(as_first, "index_fill.int_Scalar", "select_scatter", "slice_scatter")
+add(as_first, "index_fill.int_Scalar")
+
+
+def into_view(func: Any, view: Any, result: Any) -> Any:
+    """A copy of the first argument, of which a view, such as `select` makes it, has other elements."""
+
+    def rule_of(trace: Any, x: TracedTensor, src: TracedTensor, *where: Any, **named: Any) -> Any:
+        place = RULES[view](trace, x, *where, **named)
+        if place is NotImplemented or not one_size(trace, src.sizes, place.sizes):
+            misfit(trace, func, x, src, *where, **named)
+        return result(trace, x)
+
+    return rule_of
+
+
+add(into_view(aten.select_scatter.default, aten.select.int, as_first), "select_scatter")
+add(into_view(aten.slice_scatter.default, aten.slice.Tensor, as_first), "slice_scatter")
+add(into_view(aten.diagonal_scatter.default, aten.diagonal.default, lambda trace, x: NotImplemented), "diagonal_scatter")
 
 
 @rule("slice_backward", "select_backward", "diagonal_backward")
@@ -231,7 +256,9 @@ def of_a_view(trace: Any, grad: TracedTensor, input_sizes: Any, *where: Any) -> 
 
 @rule("index_copy")
 def index_copy(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor) -> Any:
-    return new(trace, x.sizes, x.dtype, x.device) if fits_rows(trace, x, dim, index, source) else NotImplemented
+    if not fits_rows(trace, x, dim, index, source):
+        return misfit(trace, aten.index_copy.default, x, dim, index, source)
+    return new(trace, x.sizes, x.dtype, x.device)
 
 
 @rule("index_put", "_unsafe_index_put")
@@ -241,8 +268,16 @@ def index_put(trace: Any, x: TracedTensor, indices: list, values: TracedTensor, 
 
 @rule("index_add")
 def index_add(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor, *, alpha: Any = 1) -> Any:
-    fits = fits_rows(trace, x, dim, index, source) and x.dense and x.dtype is source.dtype
-    return new(trace, x.sizes, x.dtype, x.device) if fits else NotImplemented
+    if not fits_rows(trace, x, dim, index, source):
+        return misfit(trace, aten.index_add.default, x, dim, index, source, alpha=alpha)
+    return new(trace, x.sizes, x.dtype, x.device) if x.dense and x.dtype is source.dtype else NotImplemented
+
+
+@rule("index_reduce")
+def index_reduce(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor, how: str, **named: Any) -> Any:
+    if fits_rows(trace, x, dim, index, source):
+        return NotImplemented
+    return misfit(trace, aten.index_reduce.default, x, dim, index, source, how, **named)
 
 
 def surely_not_channels_last(t: TracedTensor) -> bool:

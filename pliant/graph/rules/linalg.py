@@ -6,6 +6,7 @@ from typing import Any
 
 from pliant.graph.originals import torch
 from pliant.graph.rules.factory import like
+from pliant.graph.rules.misfits import misfit
 from pliant.graph.rules.shape import category, equal, less, new, row_major, strided
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
@@ -65,6 +66,21 @@ def histogram_of_edges(
 
 def counted(x: TracedTensor, weight: TracedTensor | None) -> bool:
     return x.dtype in (torch.float32, torch.float64) and x.device.type == "cpu" and weight is None
+
+
+@rule("ormqr")
+def ormqr(trace: Any, a: TracedTensor, tau: TracedTensor, other: TracedTensor, left: bool = True, transpose: bool = False) -> Any:
+    """PyTorch's shape function holds `tau` against one side alone."""
+    if tau.sizes and len(a.sizes) > 1 and len(other.sizes) > 1:
+        least = a.sizes[-1] if less(trace, a.sizes[-1], other.sizes[-2]) else other.sizes[-2]
+        if equal(trace, tau.sizes[-1], least):
+            return NotImplemented
+    return misfit(trace, torch.ops.aten.ormqr.default, a, tau, other, left, transpose)
+
+
+@rule("bucketize.Tensor")
+def bucketize(trace: Any, x: TracedTensor, boundaries: TracedTensor, **named: Any) -> Any:
+    return NotImplemented if len(boundaries.sizes) == 1 else misfit(trace, torch.ops.aten.bucketize.Tensor, x, boundaries, **named)
 
 
 @rule("_masked_softmax")

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.rules.misfits import misfit
 from pliant.graph.rules.shape import category, expandable, new, preserved_strides, require_equal, strided
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
@@ -35,7 +36,17 @@ def addmm(trace: Any, bias: TracedTensor, a: TracedTensor, b: TracedTensor, *, b
     if len(a.sizes) != 2 or len(b.sizes) != 2 or not fits(trace, (a.sizes[1], b.sizes[0])):
         return NotImplemented
     sizes = (a.sizes[0], b.sizes[1])
-    return new(trace, sizes, a.dtype, a.device) if expandable(trace, bias.sizes, sizes) else NotImplemented
+    if not expandable(trace, bias.sizes, sizes):
+        return misfit(trace, torch.ops.aten.addmm.default, bias, a, b)
+    return new(trace, sizes, a.dtype, a.device)
+
+
+@rule("addmv")
+def addmv(trace: Any, bias: TracedTensor, a: TracedTensor, x: TracedTensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    fit = len(bias.sizes) < 2 and len(a.sizes) == 2 and len(x.sizes) == 1 and fits(trace, (a.sizes[1], x.sizes[0]))
+    if fit and expandable(trace, bias.sizes, a.sizes[:1]):
+        return NotImplemented
+    return misfit(trace, torch.ops.aten.addmv.default, bias, a, x)
 
 
 @rule("bmm")

@@ -8,7 +8,20 @@ import torch
 
 from pliant.graph import symnode
 from pliant.graph.layout import has_channels_last_strides, is_declared, is_open
-from pliant.graph.rules.shape import channels_last_strides, holds, is_packed, key, less, new, preserved_strides, require_equal, strided
+from pliant.graph.originals import math
+from pliant.graph.rules.misfits import misfit
+from pliant.graph.rules.shape import (
+    channels_last_strides,
+    holds,
+    is_packed,
+    key,
+    less,
+    new,
+    preserved_strides,
+    require_equal,
+    same,
+    strided,
+)
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic import ops
@@ -72,7 +85,9 @@ def layer_norm_backward(
 @rule("native_group_norm")
 def group_norm(trace: Any, x: TracedTensor, weight: Any, bias: Any, n: Any, c: Any, hw: Any, group: int, eps: float) -> Any:
     of = statistics(x, weight, bias)
-    if not x.dense or of is None or not shaped(trace, (c,), weight, bias):
+    if not require_equal(trace, math.prod(x.sizes), n * c * hw) or not shaped(trace, (c,), weight, bias):
+        return misfit(trace, torch.ops.aten.native_group_norm.default, x, weight, bias, n, c, hw, group, eps)
+    if not x.dense or of is None:
         return NotImplemented
     stat = (n, group)
     return new(trace, x.sizes, x.dtype, x.device), new(trace, stat, of, x.device), new(trace, stat, of, x.device)
@@ -131,11 +146,16 @@ def convolution(
 ) -> Any:  # fmt: skip
     check_windows(trace, stride, padding, dilation, output_padding)
     n = len(x.sizes) - 2
-    if n < 1 or len(weight.sizes) != n + 2 or x.dtype is not weight.dtype or x.dtype not in WHOLE_FLOATS or x.device.type != "cpu":
-        return NotImplemented
-    channels = weight.sizes[0] if transposed else weight.sizes[1] * groups
-    if not require_equal(trace, x.sizes[1], channels) or any([type(s) is int and s == 0 for s in x.sizes]):
-        return NotImplemented
+    rows = weight.sizes[0] if n >= 1 and len(weight.sizes) == n + 2 else 0
+    fits = groups > 0 and not less(trace, rows, 1) and not less(trace, rows, groups)
+    fits = fits and (same(groups, 1) or require_equal(trace, rows % groups, 0))
+    if fits:
+        channels, features = weight.sizes[:2] if transposed else reversed(weight.sizes[:2])
+        channels, features = (channels, features * groups) if transposed else (channels * groups, features)
+        fits = require_equal(trace, x.sizes[1], channels) and shaped(trace, (features,), bias) and not less(trace, features, 1)
+    given = (torch.ops.aten.convolution.default, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    if not fits or any([less(trace, s, 1) for s in x.sizes]):
+        return misfit(trace, *given)
     space = []
     for i in range(n):
         s, k, st, p, d = x.sizes[2 + i], weight.sizes[2 + i], at(stride, i), at(padding, i), at(dilation, i)
@@ -143,13 +163,12 @@ def convolution(
             out = (s - 1) * st - 2 * p + d * (k - 1) + at(output_padding, i) + 1
         else:
             out = (s + (2 * p - d * (k - 1) - 1)) // st + 1
-        if type(out) is int and out < 1:
-            return NotImplemented
-        if type(out) is not int and not trace.scope.assume(out.node.expr >= 1):
-            return NotImplemented
+        if transposed and not any([less(trace, at(output_padding, i), v) for v in (st, d)]):
+            return misfit(trace, *given)
+        if out < 1 if type(out) is int else not trace.scope.assume(out.node.expr >= 1):
+            return misfit(trace, *given)
         space.append(out)
-    features = weight.sizes[1] * groups if transposed else weight.sizes[0]
-    if not shaped(trace, (features,), bias):
+    if x.dtype is not weight.dtype or x.dtype not in WHOLE_FLOATS or x.device.type != "cpu":
         return NotImplemented
     sizes = (x.sizes[0], features, *space)
     # PyTorch makes the input of a 1-d convolution row-major first

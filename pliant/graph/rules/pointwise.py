@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.originals import torch
-from pliant.graph.rules.shape import category, expandable, float_type, iterated, new, result_device, result_type, row_major
-from pliant.graph.rules.table import add
+from pliant.graph.rules.misfits import misfit, one_size
+from pliant.graph.rules.shape import broadcast, category, expandable, float_type, iterated, new, result_device, result_type, row_major
+from pliant.graph.rules.table import add, aten
 from pliant.graph.traced import TracedTensor, make
 
 Dtype = Callable[..., Any]
@@ -298,6 +299,17 @@ def loss(arity: int) -> Callable[..., Any]:
     return rule
 
 
+def soft_margin_loss(trace: Any, x: Any, target: Any, *args: Any) -> Any:
+    """It is worked out in place, in what is made of the first operand: that must be as large as both are together."""
+    whole = broadcast(trace, x.sizes, target.sizes)
+    if whole is not None and not one_size(trace, x.sizes, whole):
+        return misfit(trace, aten.soft_margin_loss.default, x, target, *args)
+    return SOFT_MARGIN(trace, x, target, *args)
+
+
+SOFT_MARGIN = loss(2)
+
+
 def loss_of_logits(trace: Any, x: Any, target: Any, *args: Any) -> Any:
     """It is worked out in place, in what is made of the target."""
     return LOGITS(trace, target, x, *args)
@@ -322,7 +334,8 @@ def elu_backward(trace: Any, grad: Any, alpha: Any, scale: Any, input_scale: Any
     return lay_out(trace, [grad, x], False, x.dtype) if grad.dtype is x.dtype and category(x.dtype) == 2 else NotImplemented
 
 
-add(loss(2), "mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss")
+add(loss(2), "mse_loss", "smooth_l1_loss", "huber_loss")
+add(soft_margin_loss, "soft_margin_loss")
 add(loss_of_logits, "binary_cross_entropy_with_logits")
 add(elu_backward, "elu_backward")
 add(leaky_relu_backward, "leaky_relu_backward")

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from pliant.graph.rules.misfits import misfit, one_size
 from pliant.graph.rules.shape import category, in_range, new, preserved_strides, same, strided, wrap
-from pliant.graph.rules.table import add, rule
+from pliant.graph.rules.table import add, aten, rule
 from pliant.graph.traced import TracedTensor
 
 
@@ -146,9 +147,17 @@ def safe_softmax(trace: Any, x: TracedTensor, dim: int, dtype: Any = None) -> An
     return new(trace, x.sizes, x.dtype, x.device) if ok else NotImplemented
 
 
-@rule("_softmax_backward_data", "_log_softmax_backward_data")
-def softmax_backward(trace: Any, grad: TracedTensor, out: TracedTensor, dim: int, input_dtype: torch.dtype) -> Any:
-    return new(trace, grad.sizes, input_dtype, grad.device) if grad.dtype is input_dtype else NotImplemented
+def softmax_backward(func: Any) -> Any:
+    def rule_of(trace: Any, grad: TracedTensor, out: TracedTensor, dim: int, input_dtype: torch.dtype) -> Any:
+        if not one_size(trace, grad.sizes, out.sizes):
+            return misfit(trace, func, grad, out, dim, input_dtype)
+        return new(trace, grad.sizes, input_dtype, grad.device) if grad.dtype is input_dtype else NotImplemented
+
+    return rule_of
+
+
+add(softmax_backward(aten._softmax_backward_data.default), "_softmax_backward_data")
+add(softmax_backward(aten._log_softmax_backward_data.default), "_log_softmax_backward_data")
 
 
 @rule("sort", "sort.stable")

@@ -378,6 +378,15 @@ def split(trace: Any, x: TracedTensor, split_size: Any, dim: int = 0) -> Any:
     return pieces(x, d, [split_size] * (count - 1) + [last])
 
 
+@rule("unsafe_split.Tensor", "split_copy.Tensor")
+def copied_pieces(trace: Any, x: TracedTensor, split_size: Any, dim: int = 0) -> Any:
+    """(Their shape functions make one piece after another.)"""
+    d = wrap(dim, len(x.sizes))
+    if d is not None and x.sizes and less(trace, 0, split_size):
+        not_too_many("split", int(symnode.concrete((x.sizes[d] + (split_size - 1)) // split_size)))
+    return NotImplemented
+
+
 @rule("split_with_sizes")
 def split_with_sizes(trace: Any, x: TracedTensor, sizes: list, dim: int = 0) -> Any:
     d = wrap(dim, len(x.sizes))

@@ -159,6 +159,7 @@ class Trace:
         self.in_transform = False  # whether a transform of `torch.func` was entered: its C++ code squeezes what it has made itself
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.wrapping: set[type] = set()  # classes of wrappers that the capture has met or made
+        self.wholes: dict[int, tuple[type, Any]] = {}  # of parts of distributed tensors whose gradients are asked for: class and metadata
         self.depth = 0
         self.mode = Recorder(self)
 

@@ -365,6 +365,46 @@ for _name in MODULES:
     CASES[f"training, {_name}"] = training(_name)
 
 
+OPTIMIZERS: dict[str, Callable] = {
+    "SGD": lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.1),
+    "AdamW": lambda ps: torch.optim.AdamW(ps, lr=0.01),
+    "AdamW, foreach": lambda ps: torch.optim.AdamW(ps, lr=0.01, foreach=True),
+    "Adagrad": lambda ps: torch.optim.Adagrad(ps, lr=0.01),
+}
+
+
+def stepping(name: str) -> Callable[[int], dict]:
+    """A compiled step over distributed parameters, with clipping, under a scheduler: parameters, states, versions."""
+
+    def case(rank: int) -> dict:
+        mesh = init_device_mesh("cpu", (2,))
+        torch.manual_seed(0)
+        base = Feedforward()
+        modules = [parallelize_module(copy.deepcopy(base), mesh, MLP) for _ in range(2)]
+        optimizers = [OPTIMIZERS[name](list(m.parameters())) for m in modules]
+        schedulers = [torch.optim.lr_scheduler.StepLR(o, 2, gamma=0.5) for o in optimizers]
+        steps = [optimizers[0].step, pliant.compile(optimizers[1].step)]
+        clips = [nn.utils.clip_grad_norm_, pliant.compile(nn.utils.clip_grad_norm_)]
+        for n in (*LENGTHS, 7):
+            for m, o, s, step, clip in zip(modules, optimizers, schedulers, steps, clips, strict=True):
+                (m(torch.randn(n, 8, generator=torch.Generator().manual_seed(n))) + 0).square().mean().backward()
+                clip(list(m.parameters()), 0.1)
+                step()
+                o.zero_grad()
+                s.step()
+            for p, q in zip(*[m.parameters() for m in modules], strict=True):
+                check(p.detach(), q.detach())
+                assert p._version == q._version
+                check(*[dict(o.state[t]) for o, t in zip(optimizers, (p, q), strict=True)])
+        return {}
+
+    return case
+
+
+STEPS = {f"step, {name}": stepping(name) for name in OPTIMIZERS}
+CASES |= STEPS
+
+
 # -- what is guarded -------------------------------------------------------------------------------------------------------
 def other_placement(rank: int) -> dict:
     mesh = init_device_mesh("cpu", (2,))

@@ -15,7 +15,7 @@ BROKEN = ("mixed with plain", "asked for data")
 """Functions that have to break the graph, or raise."""
 
 
-SECOND = (*cases.RESULTS, *cases.OF_WAITING, "differentiated_twice", *[f"training, {name}" for name in cases.MODULES])
+SECOND = (*cases.RESULTS, *cases.STEPS, *cases.OF_WAITING, "differentiated_twice", *[f"training, {name}" for name in cases.MODULES])
 """Cases of the second pair of processes: all of them are too many for the time that one has."""
 
 
@@ -50,6 +50,12 @@ def test_gradients_of_distributed_results(others, name):
     """However they are placed when they arrive, the gradients of inputs are placed as eager's."""
     for said in of(others, name):
         assert not said["stats"]["graph_breaks"] and not said["stats"]["fallbacks"]
+
+
+@pytest.mark.parametrize("name", list(cases.STEPS))
+def test_steps_over_distributed_parameters(others, name):
+    for said in of(others, name):
+        assert said["stats"]["captures"] <= 4 and not said["stats"]["graph_breaks"] and not said["stats"]["fallbacks"]
 
 
 @pytest.mark.parametrize("name", list(cases.OF_WAITING))

@@ -647,7 +647,7 @@ def told(fn: Any, args: tuple, kwargs: dict) -> Any:
         if type(special) is types.FunctionType:
             return inline(special, args if first else args[::-1], kwargs)
     probes, vm.world.probes = vm.world.probes, {}
-    in_c = fn._op if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket) else fn  # what Python code tells, CPython would tell
+    in_c = fn._op if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket) else fn  # not what Python code tells
     try:
         return swapped(captured_call(in_c, swapped(args, to_probe), swapped(kwargs, to_probe)), from_probe)
     except Tripwire:

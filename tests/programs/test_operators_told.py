@@ -1,4 +1,4 @@
-"""Operators (`torch.ops.aten`) of tensors whose class has a `__torch_function__`: it is told of what is called, an overload or all of them."""
+"""Operators (`torch.ops.aten`) of tensors whose class has a `__torch_function__`: it is told of what is called, overload or packet."""
 
 import pytest
 import torch

@@ -12,11 +12,11 @@ import types
 from types import FunctionType, ModuleType
 from typing import Any
 
-import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
 
 from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
+from pliant.graph.originals import torch
 from pliant.graph.symclasses import quiet
 from pliant.graph.traced import tensors_of
 from pliant.guards import source as S

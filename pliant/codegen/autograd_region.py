@@ -28,9 +28,11 @@ from pliant.codegen.double_backward import ALIAS, FREED, Again, Refuse, Twice
 from pliant.codegen.failures import NEVER, Places, effects_of, remember
 from pliant.codegen.flow import passes_views
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
+from pliant.codegen.placed_gradients import Placed
 from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.second_backward import SecondPart, Seconds, before_the_write
 from pliant.codegen.version_counters import apart, written_slots
+from pliant.graph import arriving
 from pliant.graph.growing import is_list
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
@@ -142,7 +144,7 @@ class AutogradRegion:
         self.shared = self.traced.shared
         again, seconds = self.traced.again, [None if s is None else self.second_with_sizes(s) for s in self.traced.seconds]
         self.full = self.with_what_they_read(self.with_sizes(self.traced.full), seconds)
-        bare = tuple([i for i, t in enumerate(self.plan.inputs) if isinstance(t, TracedTensor) and not t.requires_grad])
+        bare = tuple([i for i, t in enumerate(self.plan.inputs) if isinstance(t, TracedTensor) and not self.plan.leaf(t).requires_grad])
         read = {t.vid for t in self.full.reads}
         self.direct = tuple([i for i in self.first_places() if self.plan.inputs[i].vid in read]) if self.lower is not None else ()
         repeated = Repeated("aten" if self.lower is None else "native")
@@ -200,7 +202,14 @@ class AutogradRegion:
         programs = [s.program for s in seconds if s is not None]
         reads = {t.vid: t for t in (*full.reads, *(t for p in programs for t in p.reads))}
         symbols = {s.name: s for s in (*full.symbols, *(s for p in programs for s in p.symbols))}
+        if self.plan.trace.wholes:  # which of them a gradient that is placed otherwise needs is not known yet
+            symbols |= {s.name: s for s in self.of_inputs()}
         return replace(full, reads=list(reads.values()), symbols=list(symbols.values()))
+
+    def of_inputs(self) -> list[Any]:
+        """The symbols that inputs of the region tell."""
+        shapes = [(t.sizes, t.strides) if isinstance(t, TracedTensor) else t for t in self.plan.inputs]
+        return [s for v in liveness.leaves(shapes) if (e := liveness.number(v)) is not None for s in e.symbols() if s.backed]
 
     def traced_for(self, full: Backward, share: Share) -> Backward:
         """The backward part of a node. If that needs more than was saved or guarded, others get gradients of zero."""
@@ -222,6 +231,7 @@ class AutogradRegion:
         twice.backward = backward.fn
         heads = self.results_of(share.mask)
         known = {(True,) * len(heads): self.write_second(share, second)} if second is not None else {}
+        twice.placed = Placed(self, share) if self.plan.trace.wholes else None
         twice.second = Seconds(heads, known, functools.partial(self.build_second, share))
         reached = frozenset(t.vid for t, g in zip(self.plan.wanted, b.grads, strict=True) if g is not None)
         if share.slots is None and all(share.mask) and len(reached) in (len(self.plan.wanted), 0):
@@ -274,7 +284,7 @@ class AutogradRegion:
                 w.globals.update(_grad_on=is_grad_enabled, _twice=twice, _partial=functools.partial(self.run_partial, share))
                 w.globals.update(ASKED)
                 arriving = [f"g{i}" for i, h in enumerate(self.plan.heads) if h.vid in arrives]
-                kinds = "(type({0}) is not _Tensor and _told() or _wrapped({0}) or _batched({0}))"
+                kinds = "(type({0}) is not _Tensor and _told({0}) or _wrapped({0}) or _batched({0}))"
                 odd = " or ".join(f"({g} is not None and {kinds.format(g)})" for g in arriving)
                 lines.append(f"if _grad_on() or {odd}: return _twice(ctx, {', '.join(params)})")
                 missing = " or ".join(f"g{i} is None" for i, h in enumerate(self.plan.heads) if h.vid in arrives)
@@ -303,13 +313,14 @@ class AutogradRegion:
 
         def closing(w: Writer, items: list[str]) -> list[str]:
             by_slot = dict(zip((t.vid for t in self.plan.wanted), items, strict=True))
+            lines = self.given_placed(w, b, by_slot)
             seen: set[int] = set()
             out = []
             for slot in self.plan.inputs:
                 vid = slot.vid if isinstance(slot, TracedTensor) else -1
                 out.append("None" if vid in seen else by_slot.get(vid, "None"))
                 seen.add(vid)
-            return [f"return {tuple_text(out)}"]
+            return [*lines, f"return {tuple_text(out)}"]
 
         name, checks, ops = f"{self.name}_backward", self.checks_of(b), b.ops
         leading = ("ctx", *(["kept"] if relaid else []), *params)
@@ -413,6 +424,18 @@ class AutogradRegion:
         w.globals["_restride"] = restride
         return [*w.take_pending(), f"{name} = _restride({name}, {sizes}, {strides})"]
 
+    def given_placed(self, w: Writer, b: Backward, by_slot: dict[int, str]) -> list[str]:
+        """Lines that have gradients of distributed inputs say how they are placed, where that is not as usual."""
+        lines = []
+        for i, t in enumerate(self.plan.wanted):
+            if t.vid in b.placed and by_slot[t.vid] != "None":
+                cls, form, sizes, strides, dtype = b.placed[t.vid]
+                w.globals[f"_placed{i}"] = functools.partial(arriving.given, cls, form, dtype)
+                shapes = ", ".join([w.text(tuple(x), set()) for x in (sizes, strides, t.sizes)])
+                lines += [*w.take_pending(), f"p{i} = _placed{i}({by_slot[t.vid]}, {shapes})"]
+                by_slot[t.vid] = f"p{i}"
+        return lines
+
     def run_partial(self, share: Share, ctx: Any, shared: tuple, *grads: Any) -> tuple:
         """The backward program of a node for gradients of which some are None: eager leaves what only those reach at None."""
         mask = tuple(grads[i] is not None for i, h in enumerate(self.plan.heads) if h.vid in self.plan.differentiable_vids)
@@ -451,7 +474,7 @@ class AutogradRegion:
         ops = zeros + full.ops
         if only is not None:
             ops = liveness.live_ops(ops, grads, tangents, keep_effects=False)
-        return Backward(ops, tangents, grads, full.reads, full.symbols)
+        return Backward(ops, tangents, grads, full.reads, full.symbols, full.placed)
 
     def write_freed(self) -> Executable:
         """`backward()` was captured with the rest: outputs that have a history say that it is gone."""

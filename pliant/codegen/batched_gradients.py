@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from pliant.graph.arriving import Arrived
 from pliant.graph.originals import ORIGINAL, torch
 
 C: Any = torch._C._functorch
@@ -17,7 +18,14 @@ is_legacy: Callable[[Any], bool] = C.is_legacy_batchedtensor
 
 told: Callable[[], bool] = torch._C._is_torch_function_enabled
 """Whether classes of tensors are told of torch functions."""
-ASKED = {"_wrapped": is_wrapped, "_batched": is_legacy, "_Tensor": torch.Tensor, "_told": told}
+
+
+def of_a_class(g: Any) -> bool:
+    """Whether the class of a gradient that is no plain tensor has a say in what is done with it."""
+    return told() or type(g) is Arrived
+
+
+ASKED = {"_wrapped": is_wrapped, "_batched": is_legacy, "_Tensor": torch.Tensor, "_told": of_a_class}
 """What every backward part asks of the gradients that it is given (`Twice` has the odd ones)."""
 
 

@@ -24,6 +24,7 @@ from pliant.codegen.batched_gradients import each, is_legacy, is_wrapped, sample
 from pliant.codegen.heard import of_gradients
 from pliant.codegen.recipe_source import Repeated
 from pliant.graph import lstm, recurrent, recurrent_gradients
+from pliant.graph.arriving import Arrived
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled
 from pliant.graph.traced import TracedTensor, Untraceable, leaves
 from pliant.lower import liveness
@@ -348,7 +349,8 @@ class Twice:
 
     `gives`: for each input, which of the wanted gradients is its own. Where the forward part cannot run again (`refusal`): first-order
     gradients, and a clear error for whoever differentiates them, or what `second` gives for the gradients of all results, if it is there
-    (`second_backward.py`). `backward` is the compiled backward part. `bare`: the inputs that had no gradients; such a program takes them
+    (`second_backward.py`). `backward` is the compiled backward part. `placed`: for gradients of distributed
+    results (`placed_gradients.py`). `bare`: the inputs that had no gradients; such a program takes them
     for constants. `read`: those that running again reads, which may not have been written since, or given other data; `direct`: those that
     the backward part reads, of which compiled code knows the layout.
     """
@@ -362,12 +364,15 @@ class Twice:
     direct: tuple[int, ...]
     backward: Callable[..., tuple] | None = None
     second: Callable[[Any, Callable[..., tuple], Sequence[Any]], tuple | None] | None = None
+    placed: Callable[..., tuple] | None = None
 
     def __call__(self, ctx: Any, *grads: Any) -> tuple:
         slots = ctx.slots
         if slots is None:
             raise RuntimeError(FREED)
         assert self.backward is not None
+        if self.placed is not None and any([type(g) is Arrived for g in grads]):
+            return self.placed(ctx, *grads)
         if told() and any([g is not None and type(g) is not torch.Tensor for g in grads]):
             with torch._C.DisableTorchFunctionSubclass():  # the engine asks no class of tensors
                 return (self if is_grad_enabled() else self.backward)(ctx, *grads)
@@ -388,6 +393,8 @@ class Twice:
             return made
         with gradients(False):
             out = self.backward(ctx, *grads)
+        if any([type(g) is Arrived for g in out]):
+            raise RuntimeError(TWICE.format("a gradient is placed otherwise than what it is for"))
         tensors = [g for g in out if g is not None]
         sources = [x for x in (*slots, *grads) if isinstance(x, torch.Tensor) and x.requires_grad]
         refusing = iter(Refuse.apply(TWICE.format(refusal), len(tensors), *tensors, *sources))

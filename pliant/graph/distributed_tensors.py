@@ -57,12 +57,17 @@ def is_placement(cls: type) -> bool:
     return api() is not None and cls in placement_classes()
 
 
+def waits(t: Any) -> bool:
+    """Whether a tensor is the result of a collective that waits for it when it is used."""
+    return type(t) is getattr(sys.modules.get(COLLECTIVES), "AsyncCollectiveTensor", None)
+
+
 def fits(v: Any) -> bool:
     """Whether a tensor from outside is one around a plain part, placed in a way that nothing else has a say in."""
     spec, local = v._spec, v._local_tensor
     meta = spec.tensor_meta
     return (
-        type(local) in (torch.Tensor, torch.nn.Parameter)
+        (type(local) in (torch.Tensor, torch.nn.Parameter) or waits(local))
         and local.layout is torch.strided
         and local.device.type != "meta"
         and not local.requires_grad
@@ -78,6 +83,12 @@ def placed(spec: Any) -> tuple:
     return spec.mesh, spec.placements, None if strided else spec.shard_order, strided
 
 
+def kind_of(w: Any) -> tuple:
+    """What `build` makes a distributed tensor like `w` of, beside its part."""
+    meta = w._spec.tensor_meta
+    return type(w), placed(w._spec), tuple(meta.shape), tuple(meta.stride), meta.dtype
+
+
 def build(cls: Any, form: tuple, sizes: Any, strides: Any, dtype: Any, local: Any, requires_grad: bool = False) -> Any:
     """A distributed tensor whose part here is `local`. `form`: `placed` of its spec."""
     specs: Any = sys.modules[SPECS]
@@ -89,7 +100,7 @@ def build(cls: Any, form: tuple, sizes: Any, strides: Any, dtype: Any, local: An
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
 class Placement:
-    """How the gradient of an input is placed, which the rehearsal of the backward part finds out."""
+    """How the gradient of an input is placed, which the rehearsal of the backward part finds out. (Others come as `arriving.Arrived`.)"""
 
     __slots__ = ("form",)
 
@@ -118,6 +129,13 @@ def of_gradient(w: Any, placement: Placement | None = None) -> tuple:
 def placed_like(g: Any, rest: tuple) -> Any:
     """A gradient, placed as the backward part expects it (`of_gradient`)."""
     return g if g._spec.placements == rest[0] else g.redistribute(placements=rest[0])
+
+
+def local_sizes(form: tuple, sizes: Any) -> tuple:
+    """The sizes of the part here of a tensor that is placed like `form`."""
+    mesh, placements, *_ = form
+    utils: Any = sys.modules["torch.distributed.tensor._utils"]
+    return tuple(utils.compute_local_shape_and_global_offset(tuple(sizes), mesh, placements, skip_offset=True)[0])
 
 
 # -- what PyTorch's code is answered -------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class SymNode:
 
     @property
     def hint(self) -> Number | None:
-        return self.expr.hint
+        return self.expr.hint if self.scope.values is None else self.scope.optimization_hint(self.expr)
 
     @property
     def shape_env(self) -> Answers:

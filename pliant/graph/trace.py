@@ -160,6 +160,7 @@ class Trace:
         self.dual_levels = 0  # how many levels of forward derivatives the program is in: tensors may have tangents, which C++ alone knows
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.wrapping: set[type] = set()  # classes of wrappers that the capture has met or made
+        self.wholes: dict[int, tuple[type, Any]] = {}  # of parts of distributed tensors whose gradients are asked for: class and metadata
         self.depth = 0
         self.mode = Recorder(self)
 

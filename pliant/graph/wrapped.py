@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pliant.graph.distributed_tensors import LOCAL, build, is_distributed, of_gradient, placed_like
+from pliant.graph.arriving import TAKEN, Arrived, arrived
+from pliant.graph.distributed_tensors import LOCAL, build, is_distributed, of_gradient
 from pliant.graph.originals import ORIGINAL, gradients, torch
+from pliant.graph.symnode import expr_of
 from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, make
+from pliant.symbolic import ops
 
 ALIAS = torch.ops.aten.alias.default
+PLAIN = (torch.Tensor, torch.nn.Parameter, TracedTensor)
 SAME = torch.ops.aten._reshape_alias.default  # a result of a region, and no view that is made again outside of it
 
 
@@ -40,6 +44,12 @@ def leaf_of(x: TracedTensor) -> TracedTensor:
     return leaf
 
 
+def known_equal(a: Any, b: Any) -> bool:
+    """Whether two sizes are the same as far as is known; nothing is guarded."""
+    scope = next((n.node.scope for n in (a, b) if type(n) is torch.SymInt), None)
+    return a == b if scope is None else bool(scope.known_true(ops.eq(expr_of(a, scope), expr_of(b, scope))))
+
+
 def gradients_of_parts(g: Any, cls: type, names: list[str]) -> list[Any]:
     """A gradient for each part, of that for the whole."""
     if g is None:
@@ -48,6 +58,8 @@ def gradients_of_parts(g: Any, cls: type, names: list[str]) -> list[Any]:
         raise Reconsider(cls.__name__, f"its gradient is a {type(g).__name__}", WRAPPED)
     if not set(names) <= set(parts_of(g)[0]):
         raise Reconsider(cls.__name__, "its gradient has other parts", WRAPPED)
+    if torch.is_grad_enabled() and g.requires_grad:  # type: ignore[attr-defined]  # gradients that are differentiated in turn
+        return list(Lower.apply(g, names, None))
     return [getattr(g, name) for name in names]
 
 
@@ -57,19 +69,30 @@ class Lift(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, build: Callable[[], Any], names: list[str], placement: Any, *leaves: Any) -> Any:
         w = build()
-        ctx.cls, ctx.names, ctx.placement = type(w), names, placement
+        ctx.cls, ctx.names, ctx.placement, ctx.leaves = type(w), names, placement, leaves
+        if placement is not None:
+            leaves[0].trace.wholes[leaves[0].vid] = type(w), w._spec.tensor_meta
         return w
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
         parts = gradients_of_parts(g, ctx.cls, ctx.names)
-        if ctx.placement is not None and g is not None and not ctx.placement.agrees(g):
-            raise Reconsider(ctx.cls.__name__, "its gradient is placed otherwise than before", WRAPPED)
+        if ctx.placement is not None and g is not None:
+            (part,), (leaf,) = parts, ctx.leaves
+            if not ctx.placement.agrees(g) or not all(map(known_equal, part.size(), leaf.size())):
+                if not TAKEN[0]:
+                    raise Reconsider(ctx.cls.__name__, "its gradient is placed otherwise than before", WRAPPED)
+                parts = [arrived(g, leaf.size(), leaf.dtype, leaf.device)]
         return (None, None, None, *parts)
 
 
 def laid_out(g: Any, size: Any, stride: Any, dtype: Any, device: Any) -> Any:
     return g if g.stride() == stride else torch.empty_strided(size, stride, dtype=dtype, device=device).copy_(g)
+
+
+def awaited(part: Any) -> Any:
+    """A part that waits when it is used, waited for: the graph reads its memory."""
+    return part.trigger_wait() if type(part) not in PLAIN and hasattr(type(part), "trigger_wait") else part
 
 
 class Lower(torch.autograd.Function):
@@ -80,17 +103,22 @@ class Lower(torch.autograd.Function):
         found, rest = among_parts(w, names)
         if is_distributed(type(w)):
             rest = of_gradient(w, placement)
-        parts = [getattr(w, name) for name in names]
+        parts = [awaited(getattr(w, name)) for name in names]
         ctx.whole = type(w), rest, w.size(), w.stride()
         ctx.names, ctx.parts = names, {name: None if name in names else getattr(w, name) for name in found}
         ctx.like = [(p.size(), p.stride(), p.dtype, p.device) for p in parts]
         ctx.set_materialize_grads(False)
-        return tuple([SAME(p, p.sizes, p.strides) if type(p) is TracedTensor else ALIAS(p) for p in parts])
+        out = tuple([SAME(p, p.sizes, p.strides) if type(p) is TracedTensor else ALIAS(p) for p in parts])
+        if is_distributed(type(w)) and type(out[0]) is TracedTensor:
+            out[0].trace.wholes[out[0].vid] = type(w), w._spec.tensor_meta
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         if all([g is None for g in grads]):
             return None, None, None
+        if type(grads[0]) is Arrived:
+            return grads[0].whole, None, None
         cls, rest, sizes, strides = ctx.whole
         whole = [
             torch.empty_strided(size, stride, dtype=dtype, device=device).zero_() if g is None else g
@@ -98,7 +126,13 @@ class Lower(torch.autograd.Function):
         ]
         if is_distributed(cls):  # the engine asks the whole whether it may keep the gradient as it is: its part is to say the same
             whole = [laid_out(g, *like) for g, like in zip(whole, ctx.like, strict=True)]
-        return cls.__tensor_unflatten__({**ctx.parts, **dict(zip(ctx.names, whole, strict=True))}, rest, sizes, strides), None, None
+
+        def build(*own: Any) -> Any:
+            return cls.__tensor_unflatten__({**ctx.parts, **dict(zip(ctx.names, own, strict=True))}, rest, sizes, strides)
+
+        if torch.is_grad_enabled() and any([g.requires_grad for g in whole]):
+            return Whole.apply(build, ctx.names, *whole), None, None
+        return build(*whole), None, None
 
 
 class Whole(torch.autograd.Function):
@@ -108,14 +142,20 @@ class Whole(torch.autograd.Function):
     def forward(ctx: Any, build: Callable[..., Any], names: list[str], *parts: Any) -> Any:
         w = build(*[ORIGINAL.detach(p) for p in parts])
         ctx.cls, ctx.names = type(w), names
-        ctx.rest = of_gradient(w) if is_distributed(type(w)) else None
+        ctx.rest, ctx.like = None, None
+        if is_distributed(type(w)):
+            ctx.rest, ctx.like = of_gradient(w), [(p.size(), p.dtype, p.device) for p in parts]
+        ctx.set_materialize_grads(False)
         return w
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
-        if ctx.rest is not None and type(g) is ctx.cls:
-            g = placed_like(g, ctx.rest)
-        return (None, None, *gradients_of_parts(g, ctx.cls, ctx.names))
+        parts = gradients_of_parts(g, ctx.cls, ctx.names)
+        if ctx.rest is not None and g is not None:
+            (part,), (like,) = parts, ctx.like
+            if g._spec.placements != ctx.rest[0] or part.size() != like[0]:
+                parts = [arrived(g, *like)]
+        return (None, None, *parts)
 
 
 def lowered(w: Any, names: list[str], placement: Any = None) -> tuple:

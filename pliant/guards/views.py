@@ -14,7 +14,7 @@ from typing import Any
 
 from pliant import native
 from pliant.graph import originals
-from pliant.graph.originals import ORIGINAL, gc, torch
+from pliant.graph.originals import ORIGINAL, gc, gradients, torch
 from pliant.native.iterators import state_of
 
 VIEWS: dict[str, Callable[[Any], Any]] = {}
@@ -55,6 +55,28 @@ def form_of_distributed(t: Any) -> Any:
     """How a distributed tensor is placed on its mesh, whichever that is."""
     spec = t._spec
     return f"{spec.placements} {spec.shard_order} {spec.use_strided_shard_as_shard_order} {getattr(t, '_is_param', False)}"
+
+
+class Awaited(torch.autograd.Function):
+    """A tensor that waits when it is used, waited for."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Any) -> Any:
+        return ORIGINAL.detach(t.trigger_wait())
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g
+
+
+@view
+def awaited(t: Any) -> Any:
+    """What a tensor that waits when it is used has waited for."""
+    with torch._C.DisableTorchFunction():
+        if not t.requires_grad:
+            return t.trigger_wait()
+        with gradients(True):
+            return Awaited.apply(t)
 
 
 @view

@@ -25,7 +25,7 @@ import torch
 
 from pliant.bytecode import kinds as K
 from pliant.guards import source as S
-from pliant.interpret import policy, runtime, shadows
+from pliant.interpret import policy, runtime, shadows, waiting
 from pliant.interpret.attributes import forget_lookups, getattr_, lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.calls import call, inline, native
@@ -292,6 +292,8 @@ def l_type(args: tuple, kw: dict) -> Any:
     if len(args) == 1 and not kw:
         if type(args[0]) is Opaque:
             raise Break("PL0017", f"the type of {args[0].source.name}")
+        if vm.world.waiting:
+            waiting.refuse(args[0])
         return type_of(args[0])
     if len(args) != 3:
         raise TypeError("type() takes 1 or 3 arguments")

@@ -102,6 +102,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     told_by_c,
     tracebacks,
     transforms,
+    waiting,
     wrapper_gradients,
 )
 from pliant.interpret import capture as C
@@ -541,6 +542,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         late_errors.keep_apart(world, effects)
         if trace.wrapping:
             wrapper_gradients.rehearse(exit_, effects)
+        if world.waiting:
+            waiting.check()
         check_forgotten()
         if type(exit_) is C.Return:
             check_late_lists(reachable([[exit_.value, *[e.args for e in effects]]]))

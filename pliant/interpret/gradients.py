@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.dispatch import same
+from pliant.graph.distributed_tensors import is_distributed
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients, math, new_parameter, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
@@ -24,7 +25,7 @@ from pliant.guards import views
 from pliant.interpret import globalstate, in_torch, policy, tape, tensor_subclasses
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
-from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
+from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
 from pliant.interpret.late_text import LateText, hold_to_type
 from pliant.interpret.local_names import local_names, local_value
 from pliant.interpret.lookasides import lookaside
@@ -263,7 +264,8 @@ def step_of(fn: Any, args: tuple, kw: dict) -> Any:
     if args and isinstance(args[0], torch.optim.Optimizer):
         for i, group in enumerate(args[0].param_groups):
             for j, p in enumerate(group["params"]):
-                if (p.pytype if type(p) is TracedTensor else type(p)) not in TENSOR_TYPES:
+                cls = p.pytype if type(p) is TracedTensor else type(p)
+                if cls not in TENSOR_TYPES and not is_distributed(cls):
                     params = vm.world.by_copy.get(id(getitem(getitem(getattr_(args[0], "param_groups"), i), "params")))
                     if params is not None:  # another optimizer's step is another capture
                         vm.world.guard(params.source.index(j), "TYPE_MATCH", type(p))
@@ -272,6 +274,17 @@ def step_of(fn: Any, args: tuple, kw: dict) -> Any:
 
 
 BY_CODE[id(optimizers._use_grad_for_differentiable(lambda self: None).__code__)] = step_of
+
+
+def stacked(args: tuple, kw: dict) -> Any:
+    """`_stack_if_compiling`: numbers as a tensor. Beside distributed tensors PyTorch takes the numbers alone."""
+    if len(args) == 1 and not kw and any(map(is_distributed, vm.trace.wrapping)):
+        return args[0]
+    return inline(STACK, args, kw)
+
+
+STACK = optimizers._stack_if_compiling
+LOOKASIDES[STACK] = stacked
 
 
 def fused(fn: Any) -> Any:

@@ -25,7 +25,7 @@ from torch._opaque_base import OpaqueBase
 
 from pliant.guards import source as S
 from pliant.guards import views
-from pliant.interpret import process_state
+from pliant.interpret import process_state, waiting
 from pliant.interpret.attributes import getattr_, guard_order, lookup
 from pliant.interpret.calls import LOOKASIDES, call, interp
 from pliant.interpret.capture import UNSET
@@ -67,6 +67,8 @@ def is_instance(o: Any, cls: Any) -> bool:
     row = ROWS.get(type(o))
     if row is not None and row.isinstance is not None:
         return row.isinstance(o, cls)
+    if cls is not torch.Tensor and vm.world.waiting and cls is waiting.class_():
+        waiting.refuse(o)
     if type_of(o) is cls:
         return True
     check = lookup(type(cls), "__instancecheck__")

@@ -12,16 +12,18 @@ import types
 from types import FunctionType, ModuleType
 from typing import Any
 
-import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
 
 from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
+from pliant.graph.originals import torch
 from pliant.graph.symclasses import quiet
+from pliant.graph.traced import tensors_of
 from pliant.guards import source as S
 from pliant.interpret.attributes import lookup
 from pliant.interpret.capture import UNSET
 from pliant.interpret.state import Break, vm
+from pliant.interpret.world import TENSOR_TYPES
 
 BuiltinType = types.BuiltinFunctionType
 EMPTY = types.CellType()
@@ -111,6 +113,9 @@ def overload_of(fn: Any, args: tuple, kwargs: dict) -> Any:
     fit, with the texts of the arguments; nobody reads it."""
     if type(fn) is not torch._ops.OpOverloadPacket or len(fn._overload_names) < 2 or fn._has_torchbind_op_overload:
         return fn
+    if vm.world.has_subclasses and torch._C._is_torch_function_enabled():  # classes are told of what is called
+        if not all([t.pytype in TENSOR_TYPES for t in tensors_of([args, kwargs])]):
+            return fn
     try:
         with quiet():
             return getattr(fn, resolve(fn._qualified_op_name, *args, **kwargs))

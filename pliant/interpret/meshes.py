@@ -96,6 +96,8 @@ def locate(world: World, v: Any, source: Source) -> Any:
     for name in (*METHODS, *PROPERTIES):
         lookup(cls, name)
     part = world.locate(v._local_tensor, source.attr(distributed_tensors.LOCAL))
+    if type(part) is not TracedTensor:
+        raise refused("a distributed tensor around one that waits, which no graph takes")
     sizes, strides, _ = metadata_of(world, v, source, [part])
     form = distributed_tensors.placed(spec)
 
@@ -113,13 +115,26 @@ def state(w: Any) -> tuple:
     return w.grad_fn, distributed_tensors.placed(w._spec), tuple(w._spec.tensor_meta.shape)
 
 
+EACH = {torch._foreach_addcdiv_: torch.Tensor.addcdiv_, torch._foreach_addcmul_: torch.Tensor.addcmul_}
+"""With a number for each tensor, which C++ code wants as it is: done one by one, as ATen does it on CPUs."""
+
+
+def one_by_one(fn: Any, args: tuple) -> None:
+    """Versions of distributed tensors stay as they are, as PyTorch leaves them where it is given lists."""
+    versions = tuple([t._version for t in args[0]])
+    for *tensors, number in zip(*args, strict=True):
+        captured_call(EACH[fn], tuple(tensors), {"value": number})
+    torch._C._autograd._unsafe_set_version_counter(tuple(args[0]), versions)  # type: ignore[attr-defined]
+
+
 def run(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A function of distributed tensors. Whatever PyTorch's code raises, it may raise of what is traced alone: eager says what it says."""
     refuse_gradients(fn, args, kwargs)
     outside = [t for t in among([args, kwargs], []) if distributed_tensors.is_distributed(class_of(t)) and id(t) in vm.world.real]
     before = [(t, wrapper_of(t)._version, state(wrapper_of(t))) for t in outside]
     try:
-        out = on_wrappers(lambda a, k: captured_call(fn, a, k), args, kwargs)
+        listed = fn in EACH and len(args) == 4 and not kwargs and all([type(a) in (list, tuple) for a in args])
+        out = on_wrappers(lambda a, k: one_by_one(fn, a) if listed else captured_call(fn, a, k), args, kwargs)
         for t, version, was in before:
             w = wrapper_of(t)
             if not all(map(operator.eq, state(w), was)):
@@ -231,6 +246,9 @@ def enter(cls: type) -> None:
     for code in api.distribute_module.__code__.co_consts:
         if type(code) is types.CodeType:  # the hooks that it registers: they call what they were given
             policy.set_kind(code, "inline")
+    for made in vars(sys.modules[distributed_tensors.SPECS].DTensorSpec).values():
+        if type(made) is types.FunctionType and made.__code__.co_filename == "<string>":  # of a dataclass
+            policy.GENERATED.add(made.__code__)
     kinds = distributed_tensors.placement_classes()
     for kind in kinds[:3]:
         LOOKASIDES[kind] = functools.partial(placement, kind)

@@ -492,6 +492,8 @@ ASKED_BY_C = frozenset(
     "__delitem__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __bool__ __int__ __float__ __index__ __complex__ __getattr__ "
     "__getattribute__ __setattr__ __delattr__ __dir__ __add__ __radd__ __iadd__ __sub__ __rsub__ __mul__ __rmul__ __or__ __and__".split()
 )
+GENERATED: set[types.CodeType] = set()
+"""Functions without a file that PyTorch's C++ code calls, as that of their module (`meshes.py`)."""
 SPELLINGS = ("interpret/in_python.py", "interpret/in_torch.py")
 """Code of pliant's that is interpreted in the place of other code."""
 
@@ -502,6 +504,8 @@ def runs_natively(code: types.CodeType) -> bool:
     policy = _user(code)
     if policy is not None:
         return policy.kind in ("graph", "native")
+    if code in GENERATED:
+        return True
     path = code.co_filename
     if path.startswith(_PLIANT):
         return not path.endswith(SPELLINGS)

@@ -647,8 +647,9 @@ def told(fn: Any, args: tuple, kwargs: dict) -> Any:
         if type(special) is types.FunctionType:
             return inline(special, args if first else args[::-1], kwargs)
     probes, vm.world.probes = vm.world.probes, {}
+    in_c = fn._op if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket) else fn  # not what Python code tells
     try:
-        return swapped(captured_call(fn, swapped(args, to_probe), swapped(kwargs, to_probe)), from_probe)
+        return swapped(captured_call(in_c, swapped(args, to_probe), swapped(kwargs, to_probe)), from_probe)
     except Tripwire:
         raise Break("PL0011", f"{getattr(fn, '__name__', fn)} of a tensor whose class has a __torch_function__", clean=True) from None
     except TypeError as e:  # of operators that no class could do

@@ -96,6 +96,7 @@ class World:
         self.rebound: dict[int, Any] = {}  # id of a tensor made here that was given other memory -> it
         self.nodes: dict[Any, Any] = {}  # of the autograd graph -> what stands for each
         self.retained: dict[int, Any] = {}  # id of a tensor made here -> it, whose gradient is kept
+        self.waiting: dict[int, Source] = {}  # id of an input that is waited for -> where the tensor that waits is (`waiting.py`)
         self.begun_in_inference = trace.inference
         self.inference: list[Any] = []  # the inference modes that the program has entered
         self.decomposed = False  # PyTorch's decompositions in Python were run in the place of its C++ code

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from pliant.graph import symnode
-from pliant.graph.distributed_tensors import is_distributed
+from pliant.graph import arriving, symnode
+from pliant.graph.distributed_tensors import LOCAL, is_distributed
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, leaves
@@ -55,6 +55,8 @@ def heads_of(t: Any) -> list[Any]:
     if not hasattr(type(w), "__tensor_flatten__"):
         return []
     names, _ = parts_of(w)
+    if is_distributed(type(w)):
+        return [x for x in lowered(w, [LOCAL]) if x.requires_grad]
     plain = all([type(w.__dict__.get(name)) is TracedTensor and ORIGINAL.is_floating_point(w.__dict__[name]) for name in names])
     return [x for x in lowered(w, names) if x.requires_grad] if plain else []
 
@@ -77,8 +79,6 @@ def rehearse(exit_: Any, effects: list[Any]) -> None:
     results = list(with_gradients(left(exit_, effects)))
     if not results:
         return
-    if any([is_distributed(t.pytype) for t in results]):
-        raise Reconsider("backward", "how the gradient of a distributed result will be placed, nobody knows yet", WRAPPED)
 
     def run() -> None:
         with torch.enable_grad():
@@ -87,7 +87,8 @@ def rehearse(exit_: Any, effects: list[Any]) -> None:
         if heads and targets:
             given = tuple(heads), tuple([trace.tangent(h) for h in heads]), True, False, tuple(targets)
             n = len(trace.ops)
-            captured_call(ENGINE.run_backward, given, {"allow_unreachable": True, "accumulate_grad": False})
+            with arriving.taken():
+                captured_call(ENGINE.run_backward, given, {"allow_unreachable": True, "accumulate_grad": False})
             pin(trace.ops[n:])
 
     try:

@@ -308,9 +308,10 @@ class Emitter:
         sizes = {id(t.sizes): t.sizes for op in trace.ops for t in op.outs if type(t) is TracedTensor}  # layers that are alike share theirs
         made = {s.node.expr: None for dims in sizes.values() for s in dims if type(s) is not int}
         inputs = [(t.sizes, t.strides, t.offset) for t in tensors] if self.context.all_symbols else []
+        whole = [(tuple(m.shape), tuple(m.stride)) for _, m in trace.wholes.values()]
         seen: set[Any] = set()
         asked: set[Any] = set()  # not `seen`: what an expression simplifies to is not what its parts, met before, do
-        told = [e for value in liveness.leaves([wanted, called, inputs]) if (e := liveness.number(value)) is not None]
+        told = [e for value in liveness.leaves([wanted, called, inputs, whole]) if (e := liveness.number(value)) is not None]
         for e in (*told, *made, *[e for op in live for e in liveness.op_numbers(op)]):
             if e not in asked:
                 asked.add(e)

@@ -19,7 +19,7 @@ from pliant.jit.reconstruct import Builder, CannotReconstruct, Row
 
 def traced(b: Builder, t: Any) -> str:
     if t.source is not None and id(t) in b.world.real:
-        return b.outside(t.source)
+        return b.outside(b.world.waiting.get(id(t), t.source))
     row = row_of(b, t)
     if tensor_dicts.any_of(t):
         row = Row(output if row is None else row.literal, after=attributes)

@@ -7,15 +7,17 @@ plain: the forward part also keeps what the backward part reads. `codegen/autogr
 from __future__ import annotations
 
 import re
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._library import autograd as of_operators
 
-from pliant.graph import layout
+from pliant.graph import arriving, distributed_tensors, layout
 from pliant.graph.leaving import WAYS, exit_of
 from pliant.graph.operands import node_of, views_without
 from pliant.graph.record import Op
@@ -70,6 +72,7 @@ class Backward:
     grads: list[Any]
     reads: list[TracedTensor]  # from the forward part
     symbols: list[Any]  # from the forward part
+    placed: dict[int, tuple] = field(default_factory=dict)  # by the slot: how its gradient is one of a distributed tensor, placed otherwise
 
 
 class Plan:
@@ -225,20 +228,28 @@ class Plan:
         return [c for c in found if id(c) in own]
 
     # the backward part --------------------------------------------------------------
-    def trace_backward(self, mask: tuple[bool, ...], only: Set[int] | None = None) -> Backward:
+    def trace_backward(
+        self, mask: tuple[bool, ...], only: Set[int] | None = None, arrives: Mapping[int, tuple] = MappingProxyType({})
+    ) -> Backward:
         """Run the autograd engine on the tape of the capture, for the differentiable heads in `mask`. `only`: of the slots whose gradients
-        are wanted, those (vids) for which this part is; the others get None."""
+        are wanted, those (vids) for which this part is; the others get None. `arrives`: by the head, how the gradient of a distributed
+        result is placed, if not as usual."""
         trace = self.trace
         start, assumed = len(trace.ops), len(trace.scope.asserts)
         wanted = [t for t in self.wanted if only is None or t.vid in only]
         heads = [h for h, used in zip(self.differentiable, mask, strict=True) if used]
         # eager's backward usually runs outside of autocast
-        with trace.recording(), trace.forgetting(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST), ending(self.crossing):
+        asked = nullcontext() if arrives else layout.framework()  # a sharding has to be decided: no way is right for all sizes
+        with trace.recording(), trace.forgetting(), asked, torch._C._ExcludeDispatchKeyGuard(AUTOCAST), ending(self.crossing):
             try:
-                tangents = [trace.tangent(h) for h in heads]
+                given = [arriving.expected(trace, h, arrives[h.vid]) if h.vid in arrives else (trace.tangent(h),) * 2 for h in heads]
             except RuntimeError as e:  # no memory is as large as a result: its kernel says so
                 raise NoBackward(e) from e
-            grads = self.gradients(heads, [self.leaf(t) for t in wanted], tangents)
+            tangents = [t for t, _ in given]
+            with arriving.taken():
+                grads = self.gradients(heads, [self.leaf(t) for t in wanted], [g for _, g in given])
+        placed = {t.vid: distributed_tensors.kind_of(g.whole) for t, g in zip(wanted, grads, strict=True) if type(g) is arriving.Arrived}
+        grads = self.of_plain_tensors([g.whole._local_tensor if type(g) is arriving.Arrived else g for g in grads])
         self.assumed += trace.scope.asserts[assumed:]
         self.made_later.update(name for names in liveness.binders(trace.ops[start:]).values() for name in names)
         if trace.n_forward is None:
@@ -249,7 +260,7 @@ class Plan:
         ops, grads = cse.without_repetition(ops, [], same), list(cse.swap(grads, stands))
         found = {t.vid: cse.swap(g, same.tensors) for t, g in zip(wanted, grads, strict=True)}
         grads = [found.get(t.vid) for t in self.wanted]
-        return self.with_reads(Backward(liveness.live_ops(ops, grads, tangents, keep_effects=False), tangents, grads, [], []))
+        return self.with_reads(Backward(liveness.live_ops(ops, grads, tangents, keep_effects=False), tangents, grads, [], [], placed))
 
     def refuse_writes(self, ops: list[Op], tangents: list[Any]) -> None:
         """A write of the backward part to memory from before it, which a function of the program has kept: each run would have to do it."""
@@ -264,7 +275,7 @@ class Plan:
         start = len(trace.ops)
         trace.failed_node = None
         try:
-            return self.of_plain_tensors(list(recorded_gradients(trace, heads, targets, tangents)))
+            return list(recorded_gradients(trace, heads, targets, tangents))
         except DataDependent as e:
             theirs = of_the_program(e)  # a function or hook, which CPython runs here: no graph goes on along one side
             name = self.forward_of(e.node, start) if theirs is None else None
@@ -348,7 +359,8 @@ class Plan:
         b.reads = list(reads.values())
         found: dict[str, Any] = {}
         own = {name for names in liveness.binders(b.ops).values() for name in names}
-        shapes = [(t.sizes, t.strides) for t in b.tangents]
+        shapes: list[Any] = [(t.sizes, t.strides) for t in b.tangents]
+        shapes += [(b.placed[t.vid][2:4], t.sizes) for t in self.wanted if t.vid in b.placed]
         for value in liveness.leaves([[op.args, op.kwargs] for op in b.ops] + b.grads + shapes):
             e = liveness.number(value)
             if e is not None:

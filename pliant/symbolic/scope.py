@@ -107,6 +107,8 @@ class Scope:
         if RECORD if record is None else record:
             self.events = []
             self.ctx.record = self._applied
+        self.values: dict[str, Scalar] | None = None  # what answers in the place of hints (`answered_by`)
+        self.answered: list[Expr] = []
         self.closed_to: int | None = None  # the thread that may not add guards or assertions
         self._minimal: tuple[tuple[int, int], list[SymGuard]] | None = None
         self._asserts: list[tuple] = []  # the fields of each, so that assuming costs little
@@ -187,7 +189,7 @@ class Scope:
                 self._asserts.append((fact, site, BRANCH, RuntimeError))
                 self._learn("assume", fact, site)
                 return answer
-            v = bool(c_bool.hint)
+            v = bool(self._now(c_bool, site))
             self._guard(c_bool if v else apply("not", c_bool), site, "decide")
             self.known[c] = v
             self._event("answer", c, v, site)
@@ -247,6 +249,10 @@ class Scope:
         self.known[c] = True
 
     def _guard(self, c: Expr, site: Any, why: str) -> None:
+        if self.values is not None:
+            self.answered.append(c)
+            self._learn("guard", c, site)
+            return
         self._may_grow(c, site)
         self._guards.append(SymGuard(normal(c), site, why, c))
         self._learn("guard", c, site)
@@ -269,6 +275,26 @@ class Scope:
         finally:
             self.closed_to = None
 
+    @contextlib.contextmanager
+    def answered_by(self, values: dict[str, Scalar]) -> Iterator[list[Expr]]:
+        """Guards are compiled, and these are the values of symbols in a call that they let pass: they answer inside, in the place of hints.
+        What had to be answered is listed, for who makes something that holds where it is true; behind, nothing of it is known."""
+        token = self.snapshot()
+        self.values, self.answered = values, []
+        try:
+            yield self.answered
+        finally:
+            self.values = None
+            self.rollback(token)
+
+    def _now(self, e: Expr, site: Any) -> Any:
+        """The value of an expression in the call that questions are about."""
+        if self.values is None:
+            return e.hint
+        if not all([s.name in self.values for s in e.symbols()]):
+            raise DataDependent(e, site)
+        return e.evaluate(self.values)
+
     def is_closed(self) -> bool:
         """Whether this thread may add nothing to what is known."""
         return self.closed_to == threading.get_ident()
@@ -277,7 +303,7 @@ class Scope:
         """Guard on c without being asked a question: a promise of the caller that every call must keep. It must hold now."""
         v = self._ask(c, FULL)
         if v is None:
-            v = bool(c.hint)  # type: ignore[union-attr]
+            v = bool(self._now(c, site))  # type: ignore[arg-type]
             if v:
                 self._guard(c, site, why)  # type: ignore[arg-type]
         if not v:
@@ -297,7 +323,8 @@ class Scope:
         if v is not None:
             return v
         asked: Expr = c if c.kind is bool else apply("to_bool", c)
-        if asked.backed and (not asked.hint or self.exited):  # what is left at a side exit need not hold: then it is a guard
+        guarded = not asked.hint or self.exited or self.values is not None  # what is left at a side exit need not hold: then it is a guard
+        if asked.backed and guarded:
             return self.decide(asked, site)
         if self.late is not None and not asked.backed:
             self.late(error, asked)
@@ -337,7 +364,7 @@ class Scope:
             s = e  # an equal backed expression will do
         if not s.backed:
             raise DataDependent(s, site)
-        v = s.hint
+        v: Any = self._now(s, site)
         if s.kind is bool:
             self._guard(s if v else apply("not", s), site, "specialize")
         elif s.kind is float:
@@ -376,6 +403,8 @@ class Scope:
         """A plausible value, to choose between equally correct ways: never to answer a question of the program."""
         if e.__class__ is not Expr:
             return e  # type: ignore[return-value]
+        if self.values is not None and all([s.name in self.values for s in e.symbols()]):
+            return e.evaluate(self.values)
         if e.hint is not None:
             return e.hint
         values = {}

@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 WORLD = 2
-LIMIT_S = 240  # for all cases: a hang ends by this
+LIMIT_S = 480  # for all cases: a hang ends by this
 
 
 def together(module: str, names: list[str]) -> dict[str, list[dict]]:

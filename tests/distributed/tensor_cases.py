@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.distributed import _functional_collectives as functional
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
@@ -147,6 +148,109 @@ def function(name: str, pair: tuple[str, str], grad: bool) -> Callable[[int], di
     return case
 
 
+# -- gradients that arrive at distributed results ------------------------------------------------------------------------
+def ones_placed(t: Any, placement: Any) -> Any:
+    ones = DTensor.from_local(torch.ones_like(t.to_local()), t.device_mesh, t.placements, run_check=False, shape=t.shape, stride=t.stride())
+    return ones.redistribute(placements=[placement])
+
+
+ARRIVING: dict[str, Callable] = {  # how the gradient of the result is placed: as it is, whole, in rows whatever the result is
+    "as the result": lambda t: (t * t).sum(),
+    "whole": lambda t: t.sum(),
+    "rows": lambda t: (t * ones_placed(t, Shard(0))).sum(),
+}
+
+
+def arriving(name: str, pair: tuple[str, str]) -> Callable[[int], dict]:
+    def case(rank: int) -> dict:
+        mesh, fn = init_device_mesh("cpu", (2,)), FUNCTIONS[name]
+        compiled = pliant.compile(fn)
+        for n in LENGTHS:
+            for loss in ARRIVING.values():
+                xs, ys = arguments(mesh, n, pair, True), arguments(mesh, n, pair, True)
+                for out in (fn(*xs), compiled(*ys)):
+                    assert type(out) is DTensor and out.requires_grad
+                    loss(out).full_tensor().backward()
+                for x, y in zip(xs, ys, strict=True):
+                    check(x.grad, y.grad)
+        return {}
+
+    return case
+
+
+RESULTS = {f"result, {name}, {a}, {b}": arriving(name, (a, b)) for name, a, b in (
+    ("sum of two", "rows", "whole"), ("linear", "rows", "rows"), ("transposed product", "rows", "rows"), ("softmax", "columns", "columns"),
+    ("chain", "columns", "columns"), ("redistributed", "rows", "rows"),
+)}  # fmt: skip
+CASES |= RESULTS
+
+
+def differentiated_twice(rank: int) -> dict:
+    mesh = init_device_mesh("cpu", (2,))
+    for fn in (lambda a, b: a * a * a * b, lambda a, b: (a * a * b).to_local(), lambda a, b: (a * b).sin()):
+        compiled, found = pliant.compile(fn), []
+        for f in (fn, compiled):
+            a, b = arguments(mesh, 4, ("rows", "rows"), True)
+            out = f(a, b)
+            loss = (out * out).sum()
+            (first,) = torch.autograd.grad(loss.full_tensor() if type(loss) is DTensor else loss, a, create_graph=True)
+            (first * first).sum().full_tensor().backward()
+            found.append([first.detach(), a.grad, b.grad])
+        check(*found)
+    return {}
+
+
+# -- tensors that wait when they are used ----------------------------------------------------------------------------------
+def begun(mesh: Any, n: int, how: str) -> tuple[Any, Any]:
+    """Such a tensor, or a distributed one around one; with gradients, the leaf that it comes from."""
+    x = torch.randn(n, 8, generator=torch.Generator().manual_seed(n)).requires_grad_("gradients" in how)
+    if how == "plain":
+        return functional.all_reduce(x, "sum", mesh), None
+    t = DTensor.from_local(x, mesh, [Partial()], run_check=False).redistribute(placements=[Replicate()], async_op=True)
+    return (t if "distributed" in how else t.to_local()), x if x.requires_grad else None
+
+
+WAITING: dict[str, Callable] = {
+    "used": lambda x: x * 2 + x.shape[0],
+    "viewed": lambda x: x.t(),
+    "given back": lambda x: (x, x.sum(1)),
+    "in a collective": lambda x: functional.all_reduce(x.detach() * 2, "sum", torch.distributed.group.WORLD),
+    "class asked": lambda x: (x.wait() if isinstance(x, AsyncCollectiveTensor) else x) * 3,
+    "written": lambda x: x.detach().add_(1),
+}
+
+
+HOW = dict.fromkeys(WAITING, ("plain", "gradients"))
+HOW |= {"used": ("plain", "gradients", "distributed, gradients"), "in a collective": ("plain",)}
+
+
+def waiting(name: str, how: str) -> Callable[[int], dict]:
+    def case(rank: int) -> dict:
+        mesh, fn = init_device_mesh("cpu", (2,)), WAITING[name]
+        compiled = pliant.compile(fn)
+        for n in LENGTHS:
+            (x, p), (y, q) = begun(mesh, n, how), begun(mesh, n, how)
+            want, got = fn(x), compiled(y)
+            if name == "given back":
+                assert got[0] is y
+            else:
+                assert want.requires_grad == got.requires_grad
+                check(settled(want.detach()), settled(got.detach()))
+            check(settled(x).detach() + 0, settled(y).detach() + 0)
+            if p is not None and name == "used":
+                for out in (want, got):
+                    loss = (out * out).sum()
+                    (loss.full_tensor() if type(loss) is DTensor else loss).backward()
+                check(p.grad, q.grad)
+        return {}
+
+    return case
+
+
+OF_WAITING = {f"waiting, {name}, {how}": waiting(name, how) for name in WAITING for how in HOW[name]}
+CASES |= OF_WAITING
+
+
 for _i, _name in enumerate(FUNCTIONS):  # each with two of the pairs: all of them take minutes
     CASES[_name] = function(_name, PAIRS[_i % len(PAIRS)], False)
     if _name not in ("argument written", "several results"):
@@ -187,6 +291,26 @@ class Normed(nn.Module):
         return self.mlp(self.norm(x))
 
 
+class Words(nn.Module):
+    """Of which the input is words, numbers by the length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+    def forward(self, x):
+        return self.head(self.embedding(x[..., 0].abs().mul(7).long()))
+
+
+class Up(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 32)
+
+    def forward(self, x):
+        return self.up(x) * 2
+
+
 MLP = {"up": ColwiseParallel(), "down": RowwiseParallel()}
 IN_BLOCK = {f"mlp.{name}": style for name, style in MLP.items()}
 MODULES: dict[str, tuple[Callable[[], nn.Module], dict]] = {
@@ -197,6 +321,13 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], dict]] = {
         "mlp.up": ColwiseParallel(input_layouts=Shard(1)), "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
     }),
     "prepared input": (Feedforward, {"": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)), **MLP}),
+    "rows of words": (Words, {
+        "embedding": RowwiseParallel(input_layouts=Replicate()), "head": ColwiseParallel(output_layouts=Replicate()),
+    }),
+    "columns of words": (Words, {
+        "embedding": ColwiseParallel(output_layouts=Replicate()), "head": ColwiseParallel(use_local_output=False),
+    }),
+    "distributed result": (Up, {"up": ColwiseParallel(use_local_output=False)}),
 }  # fmt: skip
 
 
@@ -214,7 +345,8 @@ def training(name: str) -> Callable[[int], dict]:
         for n in LENGTHS:
             x = torch.randn(2, 2 * n, 8, generator=torch.Generator().manual_seed(n))
             for m in (plain, compiled):
-                (m(x) + 0).square().mean().backward()  # eager: a tensor that waits when it is used
+                loss = (m(x) + 0).square().mean()  # eager: a tensor that waits when it is used
+                (loss.full_tensor() if type(loss) is DTensor else loss).backward()
             for p, q in zip(plain.parameters(), other.parameters(), strict=True):
                 check(p.grad, q.grad)
             for o in optimizers:
@@ -231,6 +363,46 @@ def training(name: str) -> Callable[[int], dict]:
 
 for _name in MODULES:
     CASES[f"training, {_name}"] = training(_name)
+
+
+OPTIMIZERS: dict[str, Callable] = {
+    "SGD": lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.1),
+    "AdamW": lambda ps: torch.optim.AdamW(ps, lr=0.01),
+    "AdamW, foreach": lambda ps: torch.optim.AdamW(ps, lr=0.01, foreach=True),
+    "Adagrad": lambda ps: torch.optim.Adagrad(ps, lr=0.01),
+}
+
+
+def stepping(name: str) -> Callable[[int], dict]:
+    """A compiled step over distributed parameters, with clipping, under a scheduler: parameters, states, versions."""
+
+    def case(rank: int) -> dict:
+        mesh = init_device_mesh("cpu", (2,))
+        torch.manual_seed(0)
+        base = Feedforward()
+        modules = [parallelize_module(copy.deepcopy(base), mesh, MLP) for _ in range(2)]
+        optimizers = [OPTIMIZERS[name](list(m.parameters())) for m in modules]
+        schedulers = [torch.optim.lr_scheduler.StepLR(o, 2, gamma=0.5) for o in optimizers]
+        steps = [optimizers[0].step, pliant.compile(optimizers[1].step)]
+        clips = [nn.utils.clip_grad_norm_, pliant.compile(nn.utils.clip_grad_norm_)]
+        for n in (*LENGTHS, 7):
+            for m, o, s, step, clip in zip(modules, optimizers, schedulers, steps, clips, strict=True):
+                (m(torch.randn(n, 8, generator=torch.Generator().manual_seed(n))) + 0).square().mean().backward()
+                clip(list(m.parameters()), 0.1)
+                step()
+                o.zero_grad()
+                s.step()
+            for p, q in zip(*[m.parameters() for m in modules], strict=True):
+                check(p.detach(), q.detach())
+                assert p._version == q._version
+                check(*[dict(o.state[t]) for o, t in zip(optimizers, (p, q), strict=True)])
+        return {}
+
+    return case
+
+
+STEPS = {f"step, {name}": stepping(name) for name in OPTIMIZERS}
+CASES |= STEPS
 
 
 # -- what is guarded -------------------------------------------------------------------------------------------------------
@@ -270,4 +442,4 @@ def dispatcher_told(rank: int) -> dict:
     return {}
 
 
-CASES |= {fn.__name__: fn for fn in (other_placement, other_mesh, dispatcher_told)}
+CASES |= {fn.__name__: fn for fn in (other_placement, other_mesh, dispatcher_told, differentiated_twice)}

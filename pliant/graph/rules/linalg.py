@@ -103,15 +103,15 @@ def alike(trace: Any, x: TracedTensor, other: TracedTensor) -> bool:
 
 @rule("_trilinear")
 def trilinear(
-    trace: Any, a: TracedTensor, b: TracedTensor, c: TracedTensor, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1
+    trace: Any, a: TracedTensor, b: TracedTensor, c: TracedTensor, expand1: Any, expand2: Any, expand3: Any, summed: Any, unrolled: Any = 1
 ) -> Any:
-    """Three factors, each without some of the dims, multiplied and summed over some (`F.bilinear`). PyTorch's shape function runs the kernel's
-    loop over a dim, whose size it wants as a number, and which takes seconds for some hundred rounds."""
+    """Three factors, each without some of the dims, multiplied and summed over some (`F.bilinear`). PyTorch's shape function runs the
+    kernel's loop over a dim, whose size it wants as a number, and which takes seconds for some hundred rounds."""
     factors, apart = (a, b, c), tuple(map(tuple, (expand1, expand2, expand3)))
     rank = len(a.sizes) + len(expand1)
     ranks_fit = all([len(x.sizes) + len(set(dims)) == rank and all([0 <= d < rank for d in dims]) for x, dims in zip(factors, apart)])
     alike = all([x.dtype is a.dtype and x.device == a.device for x in factors])
-    if not ranks_fit or not alike or category(a.dtype) < 2 or not 0 <= unroll_dim < rank:
+    if not ranks_fit or not alike or category(a.dtype) < 2 or not 0 <= unrolled < rank:
         return NotImplemented
     found: list[Any] = [None] * rank
     for x, dims in zip(factors, apart):
@@ -125,4 +125,4 @@ def trilinear(
             found[d] = s
     if any([s is None for s in found]):
         return NotImplemented
-    return new(trace, tuple([s for d, s in enumerate(found) if d not in sumdim]), a.dtype, a.device)
+    return new(trace, tuple([s for d, s in enumerate(found) if d not in summed]), a.dtype, a.device)

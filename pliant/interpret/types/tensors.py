@@ -24,6 +24,7 @@ from pliant.interpret import (
     tensor_dicts,
     tensor_inputs,
     tensor_subclasses,
+    waiting,
     walks,
 )
 from pliant.interpret.attributes import lookup, not_yet
@@ -57,7 +58,7 @@ def locate_tensor(world: World, v: Any, source: S.Source) -> Any:
 
 
 def locate_subclass(world: World, v: Any, source: S.Source) -> Any:
-    return tensor_subclasses.locate(world, v, source, locate_tensor)
+    return waiting.locate(world, v, source) if waiting.fits(v) else tensor_subclasses.locate(world, v, source, locate_tensor)
 
 
 def new_tensor(world: World, v: Any, source: S.Source) -> Any:
@@ -345,6 +346,8 @@ def getattr_(t: Any, name: str) -> Any:
         raise Break("PL0012", f"attribute {name!r} of a {t.pytype.__name__}, which has a __getattribute__ of its own", clean=True)
     if t.pytype in OF_STATES:
         refuse_on_states(t.pytype, name)
+    if vm.world.waiting:
+        waiting.refuse_attribute(t, name)
     if name == "__class__":
         return t.pytype
     raw = lookup(torch.Tensor, name)

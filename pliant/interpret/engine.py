@@ -85,6 +85,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     opcodes_build,
     opcodes_newer,
     output,
+    overridable,
     pickles,
     policy,
     quantized,

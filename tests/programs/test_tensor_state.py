@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import pliant
+from tests.helpers import compiled
 from tests.programs.registry import cases, each, listed, programs
 
 ROWS = each(3, 5, 2, tail=(4,))
@@ -1063,3 +1065,74 @@ def test_writes_through_data_beside_branches_that_give_views(fn):
             out = run(x)
             said.append((x._version, x.tolist(), out.tolist()))
         assert said[0] == said[1]
+
+
+# -- tensors over arrays, in inference mode ----------------------------------------------------------------------------------
+OVER_ARRAYS = {
+    "from_numpy": lambda a: torch.from_numpy(a),
+    "as_tensor": lambda a: torch.as_tensor(a),
+    "asarray": lambda a: torch.asarray(a),
+    "part": lambda a: torch.from_numpy(a[1:]),
+    "made": lambda a: torch.from_numpy(a + 1),
+    "copy": lambda a: torch.tensor(a),
+}
+
+
+@pytest.mark.parametrize("name", OVER_ARRAYS)
+@pytest.mark.parametrize("around", [False, True])
+def test_tensors_over_arrays_are_of_the_mode_that_they_are_made_in(name, around):
+    make = OVER_ARRAYS[name]
+
+    def inside(a):
+        with torch.inference_mode():
+            x = make(a)
+        return x, x.is_inference(), (x + 1).is_inference()
+
+    def outside(a):
+        with torch.inference_mode(False):
+            x = make(a)
+        with torch.inference_mode():
+            y = make(a)
+        return x, y, x.is_inference(), y.is_inference()
+
+    for fn in (inside, outside):
+        f = compiled(fn)
+        for rows in (3, 4, 3):
+            with torch.inference_mode(around):
+                a, b = np.ones(rows), np.ones(rows)
+                want, got = fn(a), f(b)
+                for v, w in zip(want, got, strict=True):
+                    if type(v) is bool:
+                        assert v is w
+                        continue
+                    assert v.is_inference() is w.is_inference() and torch.equal(v, w)
+                    assert np.shares_memory(v.numpy(), a) is np.shares_memory(w.numpy(), b)
+
+
+# -- versions ------------------------------------------------------------------------------------------------------------------
+LISTS = {
+    "transposed": lambda v: [v, v.t()],
+    "rows": lambda v: list(v.unbind(0)),
+    "twice": lambda v: [v, v],
+    "of data": lambda v: [v.data, v],
+    "detached": lambda v: [v.detach(), v.view(-1)],
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("made", [False, True])
+def test_operators_on_lists_count_each_tensor(name, made):
+    def written(v):
+        v = v * 1 if made else v
+        parts = LISTS[name](v)
+        torch._foreach_add_(parts, [p.clone() for p in parts])
+        torch._foreach_mul_(parts, 2)
+        return v, parts, v._version, [p._version for p in parts]
+
+    def told(result):
+        v, parts, *said = result
+        return v.tolist(), v._version, [(p.tolist(), p._version) for p in parts], said
+
+    f = compiled(written)
+    for _ in range(2):
+        assert told(written(torch.ones(2, 2))) == told(f(torch.ones(2, 2)))

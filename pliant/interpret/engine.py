@@ -526,6 +526,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS, broke)
         if world.inference:
             raise Reconsider(fn, "the graph breaks inside of inference mode", INFERENCE, broke)
+        checkpoints.keep_asked_apart(trace, broke)
         numbers.keep_counts_apart(world)
         tensor_inputs.keep_rebased_apart(world)
         try:

@@ -42,6 +42,7 @@ from pliant.interpret.slots_of_object import by_identity
 from pliant.interpret.state import Break, carried, taken, title, vm, writes
 from pliant.interpret.type_names import type_name
 from pliant.interpret.types.functions import is_namespace
+from pliant.interpret.types.holders import ALIASES, made_alias
 from pliant.interpret.types.row import ROWS
 from pliant.interpret.weak import dereference
 
@@ -163,6 +164,8 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
         raise Break("PL0018", f"{title(fn)} returned a real tensor or array that has no source")
     if type(r) in TEXTS:
         guard_text(r, getattr(fn, "__self__", None), *args, *kwargs.values())
+    elif type(r) in ALIASES:
+        made_alias(fn, args, r)
     return carried(r)
 
 

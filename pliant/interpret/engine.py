@@ -247,7 +247,9 @@ def run_otherwise(rec: TorchOp, n: int, guesses: int, e: Exception) -> Any:
                 continue
             casts.take_back(trace.ops, n)  # whatever the first try recorded
             try:
-                return way(rec)
+                out = way(rec)
+                casts.refuse(trace.ops, n)
+                return out
             except Exception as again:
                 e = again
         fn = rec.fn

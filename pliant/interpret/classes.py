@@ -160,6 +160,8 @@ def metaclass_of(bases: tuple, given: Any) -> type:
 def check_metaclass(meta: type) -> None:
     if meta in METACLASSES or meta in MAKERS:
         return
+    if not issubclass(meta, type):
+        raise refused(f"a class whose base is an object of {meta.__qualname__}")
     for m in meta.__mro__:
         if m in METACLASSES or m is object:
             continue

@@ -98,7 +98,7 @@ def attribute(o: NodeOf, name: str) -> Any:
     if name == "next_functions":
         kind(o)
         return tuple([(node_of(below), i) for below, i in o.node.next_functions])
-    raise Break("PL0012", f"{name!r} of a node of the autograd graph", clean=True)
+    raise vm.left_to_python(f"it asks for {name!r} of a node of the autograd graph: behind the graph there is only the region's")
 
 
 def kind(o: NodeOf) -> type:
@@ -128,7 +128,7 @@ row(
 
 
 def refused(o: Any) -> Any:
-    raise Break("PL0012", "a node of the autograd graph is handed on", clean=True)
+    raise vm.left_to_python("it hands on a node of the autograd graph: behind the graph there is only the region's")
 
 
 # -- gradients that are kept -------------------------------------------------------------------------------------------------

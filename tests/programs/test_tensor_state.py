@@ -888,12 +888,6 @@ def hook_refused(x):
         return str(e), x * 2
 
 
-def hook_on_node(x):
-    y = x * 2
-    y.grad_fn.register_hook(lambda gi, go: None)
-    return y.sum()
-
-
 # -- grad mode ---------------------------------------------------------------------------------------------------------------------
 @torch.no_grad()
 def without(x):
@@ -996,7 +990,7 @@ WITH_GRADIENTS = [
     retained_leaf, retained_given_back, grad_flag_set, grad_flag_attribute, grad_flag_given_back, grad_flag_off, grad_flag_off_result,
     gradient_by_inputs, gradient_by_input, gradient_by_inputs_not_leaves, gradient_accumulated, gradient_set, gradient_zeroed,
     gradient_of_result, hooked, hooks_twice, hook_removed, hook_that_keeps, hook_that_only_looks, hook_on_leaf, hook_after_accumulation,
-    hook_on_node, mode_block, mode_decorated, mode_decorated_in_mode, mode_function, mode_by_flag, mode_called, mode_generator,
+    mode_block, mode_decorated, mode_decorated_in_mode, mode_function, mode_by_flag, mode_called, mode_generator,
     mode_class, inference_flags, inference_inside_off, versions, versions_without_gradients, data_set, data_written, data_flags,
     weak_reference,
 ]  # fmt: skip
@@ -1027,7 +1021,6 @@ listed(__name__, {
     "d_retained_given_back": "a tensor whose gradient is retained outlives the graph",
     "d_hook_that_keeps": "a hook changes a list",
     "d_hook_after_accumulation": "a hook that runs after the engine",
-    "d_hook_on_node": "a hook on a node of the autograd graph",
 }, breaks=(1, 9))
 listed(__name__, {"new_of_tensor": "sizes are pinned"}, breaks=0)
 listed(__name__, {"device_decorated": "it raises"}, must_compile=False)
@@ -1136,3 +1129,28 @@ def test_operators_on_lists_count_each_tensor(name, made):
     f = compiled(written)
     for _ in range(2):
         assert told(written(torch.ones(2, 2))) == told(f(torch.ones(2, 2)))
+
+
+# -- nodes ---------------------------------------------------------------------------------------------------------------------
+def told_by_a_hook(x):
+    heard, y = [], x * 2
+    y.grad_fn.register_hook(lambda given, got: heard.append((len(given), len(got))))
+    y.sum().backward()
+    return heard
+
+
+NODES = {
+    "hook": told_by_a_hook,
+    "saved": lambda x: (x * x).grad_fn._saved_self is not None,
+    "text": lambda x: str((x * 2).grad_fn).split(" at ")[0],
+    "kind": lambda x: type((x * 2).grad_fn).__name__,
+    "of a layer": lambda x: nn.functional.linear(x, torch.ones(2, 3)).grad_fn.next_functions[0][0].name(),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_nodes_that_the_function_asks_are_eagers(name):
+    f = compiled(NODES[name])
+    for rows in (2, 3, 2):
+        want, got = (g(torch.ones(rows, 3, requires_grad=True)) for g in (NODES[name], f))
+        assert want == got

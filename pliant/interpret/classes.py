@@ -157,7 +157,7 @@ def metaclass_of(bases: tuple, given: Any) -> type:
     return meta
 
 
-def check_metaclass(meta: type) -> None:
+def check_metaclass(meta: Any) -> None:
     if meta in METACLASSES or meta in MAKERS:
         return
     if not issubclass(meta, type):

@@ -1139,7 +1139,14 @@ def told_by_a_hook(x):
     return heard
 
 
+def doubled_by_a_hook(x):
+    y = x * 3
+    y.grad_fn.register_prehook(lambda gs: tuple(g * 2 for g in gs))
+    return torch.autograd.grad(y.sum(), x)[0].tolist()
+
+
 NODES = {
+    "hook before": doubled_by_a_hook,
     "hook": told_by_a_hook,
     "saved": lambda x: (x * x).grad_fn._saved_self is not None,
     "text": lambda x: str((x * 2).grad_fn).split(" at ")[0],

@@ -64,7 +64,8 @@ def _slice(name: str, args: list[str], kwargs: list[str], values: list, keywords
     dim = values[1] if len(values) > 1 else 0
     if kwargs or type(dim) is not int or not 0 <= dim <= 4:
         return None
-    bounds = ["" if texts.get(k) in (None, "None", str(_INT64_MAX)) else texts[k] for k in ("start", "end")]
+    default = {"start": ("0",), "end": (str(_INT64_MAX),)}
+    bounds = ["" if texts.get(k) in (None, "None", *default[k]) else texts[k] for k in default]
     if "step" in texts:
         bounds.append(texts["step"])
     return f"{args[0]}[{':, ' * dim}{':'.join(bounds)}]"

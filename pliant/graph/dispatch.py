@@ -147,6 +147,8 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
     op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(calls) - 1 if of_call else -1)
     for x in written(op):
         note_write(trace, func, x)
+        if func.__name__.startswith("_foreach_") and not ORIGINAL.is_inference(x):  # its kernels count, tensor by tensor
+            torch._C._increment_version((x,))
     op.grad = is_grad_enabled()
     if trace.before is not None:
         op.before, trace.before = trace.before if info.inplace_view else None, None

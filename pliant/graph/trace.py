@@ -141,6 +141,8 @@ class Trace:
         self.freed: set[Any] = set()  # nodes of the autograd graph whose buffers `backward()` would have freed
         self.failed_node: Any = None  # the node of the autograd graph that called for the last operator that could not be recorded
         self.of_inference: set[int] = set()  # storage ids of inference tensors
+        self.reentered = self.asked = False  # the program has come through a checkpoint that reenters; what `gradients_asked` refuses
+        self.shown: set[int] = set()  # storage ids of arrays over whose memory the program has made tensors
         self.parts: dict[int, Any] = {}  # vid of a tensor over an array -> the offset at which the storage begins that PyTorch gives it
         self.data_memory: set[int] = set()  # storage ids of memory that is written through `.data`
         self.other_default = False  # the program has set another default dtype than that under which the graph runs

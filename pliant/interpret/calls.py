@@ -40,10 +40,11 @@ from pliant.interpret.names_told import TEXTS, guard_text
 from pliant.interpret.namespaces import SLOTS
 from pliant.interpret.opaque import answers_for_itself
 from pliant.interpret.slots_of_object import by_identity
-from pliant.interpret.special_methods import bound_special
+from pliant.interpret.special_methods import bound_special, undecorated
 from pliant.interpret.state import Break, carried, taken, title, vm, writes
 from pliant.interpret.type_names import type_name
 from pliant.interpret.types.functions import is_namespace
+from pliant.interpret.types.holders import ALIASES, made_alias
 from pliant.interpret.types.row import ROWS
 from pliant.interpret.weak import dereference
 
@@ -165,6 +166,8 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
         raise Break("PL0018", f"{title(fn)} returned a real tensor or array that has no source")
     if type(r) in TEXTS:
         guard_text(r, getattr(fn, "__self__", None), *args, *kwargs.values())
+    elif type(r) in ALIASES:
+        made_alias(fn, args, r)
     return carried(r)
 
 
@@ -706,17 +709,6 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
     if id(o) in vm.world.outside and name not in ("__init__", "__hash__", "__eq__", "__ne__", "__repr__", "__str__"):
         return apply_kind(policy.method_policy(type(o), name, outside=True), fn, args, kwargs)
     return native(fn, args, kwargs)
-
-
-def undecorated(init: Any) -> Any:
-    """The constructor under what PyTorch has put around it for the sake of its own compilers."""
-    while init.__globals__.get("__name__") in ("torch._compile", "torch._export.wrappers"):
-        held = [c.cell_contents for c in init.__closure__ or ()]
-        inner = [f for f in held if type(f) is FunctionType]
-        if not inner:
-            raise Break("PL0004", "a constructor that PyTorch has decorated", clean=True)
-        init = inner[0]
-    return init
 
 
 def lasting(cls: type) -> None:

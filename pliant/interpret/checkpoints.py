@@ -15,7 +15,7 @@ import torch.utils.checkpoint as checkpoints
 from pliant.graph.originals import is_grad_enabled, torch
 from pliant.graph.schema import op_info, written
 from pliant.graph.seeding import LOAD
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import CHECKPOINTS, Reconsider, TracedTensor
 from pliant.interpret import process_state
 from pliant.interpret.attributes import getattr_
 from pliant.interpret.calls import call
@@ -40,6 +40,8 @@ def l_checkpoint(args: tuple, kw: dict) -> Any:
     options = {k: kw[k] for k in OPTIONS if k in kw}
     if not args or options.get("use_reentrant") is None:
         raise Break("PL0020", "a checkpoint without use_reentrant=, which warns", clean=True)
+    if CHECKPOINTS in vm.refused:
+        raise Break("PL0020", "a checkpoint that gradients of some inputs alone are asked to go through", clean=True)
     fn, *values = args
     rest = {k: v for k, v in kw.items() if k not in options}
     refused(options, rest)
@@ -74,6 +76,7 @@ def l_checkpoint(args: tuple, kw: dict) -> Any:
     kept_unwritten(kept, ops)
     for op in ops:
         op.again = True
+    trace.reentered = trace.reentered or recorded and options["use_reentrant"]
     for op in kept:
         op.again = False
     return out
@@ -106,6 +109,20 @@ def repeats_nothing(unchanged: Unchanged, ops: list[Any], begin: int) -> None:
     outside = {t.storage_id for t in vm.trace.inputs}
     if any([t.storage_id < begin or t.storage_id in outside for op in ops for t in written(op)]):
         raise Break("PL0020", "a checkpointed function writes to a tensor from outside, again in the backward part")
+
+
+def gradients_asked(some: Any, batched: Any = False) -> None:
+    """Gradients of `some` inputs alone are asked for: a reentrant checkpoint shows its parameters to nobody, and refuses. Those of a batch:
+    a checkpoint that draws does not run again under `vmap`. Then the capture leaves its checkpoints to CPython."""
+    drawn = batched and any([op.again and torch.Tag.nondeterministic_seeded in op.target.tags for op in vm.trace.ops])
+    if some and vm.trace.reentered or drawn:
+        vm.trace.asked = True
+        raise Break("PL0020", "gradients of some inputs alone, or of a batch, that go through a checkpoint", clean=True)
+
+
+def keep_asked_apart(trace: Any, broke: Any) -> None:
+    if trace.asked:
+        raise Reconsider("checkpoint", "gradients of some inputs go through a checkpoint", CHECKPOINTS, broke)
 
 
 def needs_gradients(ops: list[Any]) -> bool:

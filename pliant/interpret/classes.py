@@ -41,7 +41,7 @@ from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import CellType, cell_name, global_value, load_deref
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.slips import slipped
-from pliant.interpret.slots import delitem, getitem, setitem
+from pliant.interpret.slots import delitem, getitem, setitem, truth
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.type_names import type_name
 from pliant.interpret.type_parameters import sees_its_class
@@ -159,9 +159,11 @@ def metaclass_of(bases: tuple, given: Any) -> type:
     return meta
 
 
-def check_metaclass(meta: type) -> None:
+def check_metaclass(meta: Any) -> None:
     if meta in METACLASSES or meta in MAKERS:
         return
+    if not issubclass(meta, type):
+        raise refused(f"a class whose base is an object of {meta.__qualname__}")
     for m in meta.__mro__:
         if m in METACLASSES or m is object:
             continue
@@ -243,7 +245,36 @@ def new_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
         hook(**kw)
     else:
         call(hook, (), kw)
+    if issubclass(meta, abc.ABCMeta):
+        type.__setattr__(cls, "__abstractmethods__", frozenset(abstract_names(cls, content)))
     return cls
+
+
+def abstract_names(cls: Any, content: dict) -> list[str]:
+    """What `ABCMeta` asks of a new class: which of the attributes it was given, and of those that its bases had left abstract, are that."""
+    found = [name for name, v in content.items() if is_abstract(v)]
+    for b in cls.__bases__:
+        for name in or_else(b, "__abstractmethods__", ()):
+            if is_abstract(or_else(cls, name, None)):
+                found.append(name)
+    return found
+
+
+def is_abstract(v: Any) -> Any:
+    return type(v) not in NEVER_ABSTRACT and truth(or_else(v, "__isabstractmethod__", False))
+
+
+NEVER_ABSTRACT = (type(None), bool, int, float, str, tuple)
+
+
+def or_else(o: Any, name: str, otherwise: Any) -> Any:
+    """`getattr(o, name, otherwise)`."""
+    try:
+        return getattr_(o, name)
+    except AttributeError as e:
+        if slipped(e):
+            raise
+        return otherwise
 
 
 PROPERTY_SET_NAME = property.__dict__["__set_name__"]

@@ -25,8 +25,6 @@ from pliant.graph.symnode import SYMS
 from pliant.graph.trace import Trace
 from pliant.graph.traced import (
     CALLS_REFUSED,
-    HOOKS,
-    INFERENCE,
     KEYS,
     LAYOUTS,
     LEAF_VIEWS,
@@ -36,7 +34,6 @@ from pliant.graph.traced import (
     READS,
     REBASED,
     SYMBOLIC_REFUSED,
-    TRANSFORMS,
     UNBACKED,
     UNCUT,
     Reconsider,
@@ -67,6 +64,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     flex_attention,
     globalstate,
     gradients,
+    graph_ends,
     hashes,
     higher_order,
     hooks,
@@ -86,6 +84,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     opcodes_build,
     opcodes_newer,
     output,
+    overridable,
     pickles,
     policy,
     quantized,
@@ -248,7 +247,9 @@ def run_otherwise(rec: TorchOp, n: int, guesses: int, e: Exception) -> Any:
                 continue
             casts.take_back(trace.ops, n)  # whatever the first try recorded
             try:
-                return way(rec)
+                out = way(rec)
+                casts.refuse(trace.ops, n)
+                return out
             except Exception as again:
                 e = again
         fn = rec.fn
@@ -524,14 +525,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise UserError(e, world.torch_error == id(e)) from e
         callers_variables.begin_again()
         broke = getattr(exit_, "code", None)
-        if world.hooks_set or hooks.disabled_here(world):
-            raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS, broke)
-        if world.inference:
-            raise Reconsider(fn, "the graph breaks inside of inference mode", INFERENCE, broke)
-        if world.levels.entered:
-            raise Reconsider(fn, "the graph ends inside of a level of derivatives", TRANSFORMS, broke)
-        numbers.keep_counts_apart(world)
-        tensor_inputs.keep_rebased_apart(world)
+        graph_ends.check(world, fn, broke)
         try:
             with trace.recording():
                 effects = effects_of(world)

@@ -35,7 +35,7 @@ from pliant.graph.seeding import OWN
 from pliant.graph.symnode import concrete
 from pliant.guards.views import behind_view, walked
 from pliant.interpret import set_order, shadows
-from pliant.interpret.attributes import getattr_, lookup, not_yet
+from pliant.interpret.attributes import from_outside, getattr_, lookup, not_yet, own_item
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE, IMMUTABLE
@@ -479,13 +479,26 @@ def to_graph(fn: Any, a: Any) -> Any:
         return a
     if t is types.MethodType or issubclass(t, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, types.ModuleType)):
         return a
-    if t.__flags__ & HEAPTYPE and lookup(t, "__torch_function__") is not UNSET:  # it is told of the call
+    if told_by_class(a):  # of the call
         world.has_subclasses = True
         world.tensor_likes.add(t)
         return a
     if issubclass(t, (int, float, str, bytes, complex)) and not python_methods(t):
         return a
     raise Break("PL0011", f"{name_of(fn)} would read a {t.__module__}.{t.__qualname__}", clean=True)
+
+
+def told_by_class(o: Any) -> bool:
+    """Whether the class of an object that is no tensor has a `__torch_function__`, and that is what the object has, too."""
+    t = type(o)
+    if not t.__flags__ & HEAPTYPE or type(lookup(t, "__torch_function__")) not in (classmethod, staticmethod, FunctionType):
+        return False
+    return not told_by_itself(o)
+
+
+def told_by_itself(o: Any) -> bool:
+    """Whether an object that is no tensor has a `__torch_function__` of its own."""
+    return type(o).__flags__ & HEAPTYPE != 0 and own_item(o, "__torch_function__", from_outside(o)) is not UNSET
 
 
 def members(fn: Any, a: Any) -> Any:

@@ -22,7 +22,7 @@ from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.trace import saves_tensors
 from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, Untraceable, qualified, tensors_of
 from pliant.guards import views
-from pliant.interpret import globalstate, in_torch, policy, tape, tensor_subclasses
+from pliant.interpret import checkpoints, globalstate, in_torch, policy, tape, tensor_subclasses
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
@@ -427,6 +427,7 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     nodes = set().union(*[n for n, _ in found])
     leaves = list({id(x): x for _, ends in found for x in ends}.values())
     if values.get("inputs") is not None:
+        checkpoints.gradients_asked(True)
         wanted = several(values["inputs"])
         if not wanted or not all([any(x is leaf for leaf in leaves) or inside(x) for x in wanted]):
             raise Break("PL0020", "backward(inputs=…) of others than leaves", clean=True)
@@ -578,6 +579,7 @@ def l_grad(args: tuple, kw: dict) -> Any:
         raise Break("PL0020", "autograd.grad() of others than tensors", clean=True)
     if "backward" in vm.refused:
         raise Break("PL0020", "autograd.grad() through a part of what is differentiated later", clean=True)
+    checkpoints.gradients_asked(True, values.get("is_grads_batched"))
     leaves, carried = vm.trace.leaves, {id(leaf): vid for vid, leaf in vm.trace.leaves.items()}
     outside = {t.vid: t for t in inputs if id(t) in vm.world.real}
     nodes: set[Any] = set()

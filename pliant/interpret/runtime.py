@@ -279,8 +279,21 @@ def bare_class(meta: type, name: str, bases: tuple, ns: dict) -> Any:
         for k, v in late.items():
             type.__setattr__(cls, k, v)
         if issubclass(meta, abc.ABCMeta):
-            _abc_init(cls)
+            abstract_base(cls)
     return cls
+
+
+def abstract_base(cls: type) -> None:
+    """What `ABCMeta` does to a new class, but for asking its attributes whether they are abstract (`classes.abstract_names`)."""
+    if "__abc_tpflags__" in vars(cls):  # those of `collections.abc`
+        _abc_init(cls)
+    else:
+        type.__setattr__(cls, "_abc_impl", AbstractBase())
+        if "__abstractmethods__" not in vars(cls):
+            type.__setattr__(cls, "__abstractmethods__", frozenset())
+
+
+AbstractBase = type(vars(abc.ABC)["_abc_impl"])
 
 
 def quiet(bases: tuple) -> bool:
@@ -316,7 +329,7 @@ def make_enum(meta: Any, name: str, bases: tuple, pairs: tuple, kw: dict) -> typ
 
 
 OWN = ("__dict__", "__weakref__", "_abc_impl")  # made with the class, unless they are the program's
-MADE_WITH_CLASS = (types.GetSetDescriptorType, type(vars(abc.ABC)["_abc_impl"]))
+MADE_WITH_CLASS = (types.GetSetDescriptorType, AbstractBase)
 
 
 def class_content(cls: type) -> dict[str, Any]:

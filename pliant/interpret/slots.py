@@ -19,7 +19,7 @@ from pliant.interpret import powers, shadows
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, ordered, position, to_c
+from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, ordered, position, to_c, told_by_itself
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.iteration import ask_length, drain
@@ -704,8 +704,9 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
             if name is not None:
                 lookup(type(x), name)
     if type(a) is TracedTensor or type(b) is TracedTensor:
-        other = type(b if type(a) is TracedTensor else a)
-        told = other.__flags__ & HEAPTYPE and other is not TracedTensor and lookup(other, "__torch_function__") is not UNSET
+        other = b if type(a) is TracedTensor else a
+        told = type(other).__flags__ & HEAPTYPE and type(other) is not TracedTensor
+        told = told and (lookup(type(other), "__torch_function__") is not UNSET or told_by_itself(other))
         if vm.world.has_subclasses or told:
             return graph_call(fn, (a, b), {})  # the result is of the class, or what the class of a number answers
     return native(fn, (a, b), {})

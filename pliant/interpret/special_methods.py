@@ -7,6 +7,7 @@ from typing import Any
 
 from pliant.interpret.attributes import bound, getattr_, is_property, of_property
 from pliant.interpret.namespaces import SLOTS
+from pliant.interpret.state import Break
 
 
 def of_special(m: Any, obj: Any, t: type, name: str) -> Any:
@@ -22,3 +23,14 @@ def bound_special(m: Any, obj: Any, t: type, name: str) -> Any:
     if is_property(type(m), "__get__"):
         return of_property(m, obj, t, at, name)
     return bound(m, obj, t, at, name)
+
+
+def undecorated(init: Any) -> Any:
+    """The constructor under what PyTorch has put around it for the sake of its own compilers."""
+    while init.__globals__.get("__name__") in ("torch._compile", "torch._export.wrappers"):
+        held = [c.cell_contents for c in init.__closure__ or ()]
+        inner = [f for f in held if type(f) is FunctionType]
+        if not inner:
+            raise Break("PL0004", "a constructor that PyTorch has decorated", clean=True)
+        init = inner[0]
+    return init

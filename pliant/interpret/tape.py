@@ -33,7 +33,8 @@ def version(t: Any) -> Any:
         raise ReplayFailed  # operators that are recorded again count nothing
     world.unusual()
     inputs = [i for i in trace.inputs if i.storage_id == t.storage_id]
-    now = ORIGINAL._version.__get__(t) + written_in_lists(t)
+    refuse_fused(t)
+    now = ORIGINAL._version.__get__(t)
     if not inputs or id(t) in world.data_views:
         return now
     real = world.real.get(id(inputs[0]))
@@ -46,18 +47,11 @@ def version(t: Any) -> Any:
     return before + now
 
 
-def written_in_lists(t: Any) -> int:
-    """How often operators on lists, which count nothing on proxies, have written to the memory of `t`."""
-    n = 0
+def refuse_fused(t: Any) -> None:
+    """Nobody counts what a fused step of an optimizer writes."""
     for op in vm.trace.ops:
-        name = op.target._schema.name
-        if not name.startswith(("aten::_foreach_", "aten::_fused_")):
-            continue
-        shared = [u for u in written(op) if u.storage_id == t.storage_id]
-        if shared and name.startswith("aten::_fused_"):
+        if op.target._schema.name.startswith("aten::_fused_") and any([u.storage_id == t.storage_id for u in written(op)]):
             raise Break("PL0012", "the version of a tensor that a fused operator has written", clean=True)
-        n += len(shared)
-    return n
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------------------
@@ -104,7 +98,7 @@ def attribute(o: NodeOf, name: str) -> Any:
     if name == "next_functions":
         kind(o)
         return tuple([(node_of(below), i) for below, i in o.node.next_functions])
-    raise Break("PL0012", f"{name!r} of a node of the autograd graph", clean=True)
+    raise vm.left_to_python(f"it asks for {name!r} of a node of the autograd graph: behind the graph there is only the region's")
 
 
 def kind(o: NodeOf) -> type:
@@ -134,7 +128,7 @@ row(
 
 
 def refused(o: Any) -> Any:
-    raise Break("PL0012", "a node of the autograd graph is handed on", clean=True)
+    raise vm.left_to_python("it hands on a node of the autograd graph: behind the graph there is only the region's")
 
 
 # -- gradients that are kept -------------------------------------------------------------------------------------------------

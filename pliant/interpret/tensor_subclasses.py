@@ -28,9 +28,9 @@ from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, te
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
 from pliant.guards.source import Source
-from pliant.interpret import globalstate, in_torch, jagged, policy, shadows, tensor_dicts, tensor_inputs
+from pliant.interpret import in_torch, jagged, policy, shadows, tensor_dicts, tensor_inputs
 from pliant.interpret.attributes import bound, getattr_, lookup, under
-from pliant.interpret.calls import LOOKASIDES, call, graph_call, inline, native
+from pliant.interpret.calls import LOOKASIDES, call, graph_call, inline
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, to_graph
 from pliant.interpret.plain_wrappers import plain_wrapper
@@ -691,45 +691,8 @@ def asked(order: list[type], func: Any, given: list) -> Any:
     return NotImplemented
 
 
-def answers_for_subclasses(fn: Any) -> None:
-    """`torch.overrides.has_torch_function` and its like, about tensors of subclasses."""
-
-    def has(args: tuple, kw: dict) -> Any:
-        if not vm.world.has_subclasses or not among(list(args), []):
-            return native(fn, args, kw)
-        order = in_order(among(list(args), [])) if torch._C._is_torch_function_enabled() else []
-        if order:
-            refuse_replaced("")
-        return bool(order)
-
-    LOOKASIDES[fn] = has
-
-
-for _fn in (torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic):
-    answers_for_subclasses(_fn)
-
-
 # A generator of CPython's would put the mode back when an attempt that was given up is collected: once more, and for good.
 policy.register(torch.overrides._pop_mode_temporarily.__wrapped__, policy.INLINE)  # type: ignore[attr-defined]
-
-
-@lookaside(torch.overrides.handle_torch_function)
-def l_handle(args: tuple, kw: dict) -> Any:
-    """What a torch function written in Python does first where a class asks to be told."""
-    func, relevant, *given = args
-    if torch._C._len_torch_function_stack() and torch._C._is_torch_function_mode_enabled():
-        if vm.world.has_subclasses:
-            raise Break("PL0011", f"{func.__name__} of tensors of subclasses while a mode is on")
-        if torch._C._get_function_stack_at(torch._C._len_torch_function_stack() - 1) is globalstate.default_context():
-            # Off while it is told, which no graph break inside could say: `function modes` leave the default device out.
-            raise Break("PL0037", f"{func.__name__}, of which a default device is told", clean=True)
-        return inline(torch.overrides.handle_torch_function, args, kw)
-    order = in_order(among(relevant, []))
-    out = asked(order, func, [tuple(given), kw])
-    if out is NotImplemented:
-        name = f"{func.__module__}.{func.__name__}"
-        raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: {order}")
-    return out
 
 
 @lookaside(PLAIN_FUNCTION)

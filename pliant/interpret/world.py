@@ -72,6 +72,7 @@ class World:
         self.dict_owners: dict[int, tuple] = {}  # id of a `__dict__` that the program has asked for -> (it, the object made here)
         self.named_properties: dict[int, tuple] = {}  # properties that a class has told their name: (property, name)
         self.remade: dict[int, tuple] = {}  # id of a class or annotation -> how it was made: (function, args, kwargs, its attributes)
+        self.made_aliases: dict[int, Any] = {}  # `list[int]`, `int | str` and the like that the program made
         self.remade_functions: dict[int, tuple] = {}  # id of a function made with such a class -> (class, name, wrapped or not)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}  # (id, name) -> (a tensor, an object with slots or a class of the outside, what it got)

@@ -26,6 +26,8 @@ def holds_made(b: Builder, v: Any) -> bool:
         return True
     if b.world.source_of(v) is not None:
         return True  # its source says which one it is
+    if id(v) in b.world.made_aliases:
+        return True
     parts = PARTS.get(t)
     if parts is not None:
         return any([holds_made(b, x) for x in parts(v)])
@@ -40,9 +42,8 @@ def getter_literal(b: Builder, v: Any) -> str:
 def alias_literal(b: Builder, v: Any) -> str:
     if type(v) is types.UnionType:
         return " | ".join([b.ref(x) for x in v.__args__])
-    if type(v.__unpacked__) is bool and v.__unpacked__:
-        raise CannotReconstruct("an unpacked alias of a class that is made here", type(v))
-    return f"{b.constant(types.GenericAlias)}({b.ref(v.__origin__)}, {b.ref(v.__args__)})"
+    made = f"{b.constant(types.GenericAlias)}({b.ref(v.__origin__)}, {b.ref(v.__args__)})"
+    return f"{b.constant(next)}({b.constant(iter)}({made}))" if type(v.__unpacked__) is bool and v.__unpacked__ else made
 
 
 def refused(b: Builder, v: Any) -> str:
@@ -90,4 +91,6 @@ def typing_row(b: Builder, v: Any) -> Row:
 def immutable_row(b: Builder, v: Any) -> Row:
     if id(v) in b.world.remade:
         return ANEW
+    if id(v) in b.world.made_aliases:
+        return ROWS[type(v)]  # another one in each call
     return ROWS[type(v)] if any([holds_made(b, x) for x in PARTS[type(v)](v)]) else CONSTANT

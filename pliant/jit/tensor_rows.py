@@ -78,7 +78,7 @@ DATA = Row(data)
 def of_inference(b: Builder, t: Any) -> str:
     """A tensor that was made in inference mode, by a graph that is not run in it, or the other way round."""
     trace, memory = b.world.trace, t.storage_id
-    if any([i.storage_id == memory for i in trace.inputs]):  # a view of it, which is what that is
+    if memory not in trace.shown and any([i.storage_id == memory for i in trace.inputs]):  # a view of it, which is what that is
         return b.output(t)
     if t.requires_grad or ORIGINAL.is_conj(t) or ORIGINAL.is_neg(t):
         raise Reconsider("inference_mode", "a result with gradients of a graph that is run in inference mode", INFERENCE)

@@ -964,3 +964,47 @@ def test_objects_of_c_that_hold_others():
         return lambda y: y + k
 
     check(lambda x, f: x + f(1), *[(t(3), functools.lru_cache(plus(k))) for k in range(6)])
+
+
+class Told:
+    def __init__(self, answer=None):
+        if answer is not None:
+            self.__isabstractmethod__ = answer
+
+
+class Asked:
+    def __init__(self, answer):
+        self.answer = answer
+
+    @property
+    def __isabstractmethod__(self):
+        SEEN.append("asked")
+        return self.answer
+
+
+class Unfinished(abc.ABC):
+    @abc.abstractmethod
+    def part(self): ...
+
+
+def left_abstract(o):
+    class Finished(Unfinished):
+        part = o
+
+    class Other(Finished, metaclass=abc.ABCMeta):
+        more = o
+
+    made = Finished, Other, abc.ABCMeta("C", (), {"m": o})
+    return [sorted(c.__abstractmethods__) for c in made]
+
+
+def test_classes_ask_what_they_are_given_whether_it_is_abstract():
+    values = [Told, lambda: Told(True), Told, lambda: Told([]), lambda: Told([1]), lambda: Asked(True), lambda: Asked(0)]
+    values += [lambda: property(Asked(True)), lambda: staticmethod(Told(True)), lambda: staticmethod(Told()), lambda: 3]
+    f = compiled(left_abstract)
+    for make in (*values, *values):
+        got = []
+        for g in (left_abstract, f):
+            SEEN.clear()
+            got.append((g(make()), list(SEEN)))
+        assert got[0] == got[1]

@@ -204,3 +204,39 @@ def test_hooks_that_read_what_nothing_else_reads(fn, backend):
             assert (got is None) == (want is None)
             if want is not None:
                 torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+# -- what autograd says of checkpoints beyond their derivatives -----------------------------------------------------------------
+LAYER, LATER = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+
+
+def dropped(x):
+    return torch.nn.functional.dropout(LAYER(x), 0.5)
+
+
+def through(fn, x, reenters=True):
+    return torch.utils.checkpoint.checkpoint(fn, x, use_reentrant=reenters)
+
+
+OF_SOME = {
+    "parameters": lambda x: torch.autograd.grad(through(LAYER, x).sum(), list(LAYER.parameters()), allow_unused=True),
+    "input": lambda x: torch.autograd.grad(through(LAYER, x).sum(), x),
+    "later": lambda x: torch.autograd.grad(LATER(through(LAYER, x)).sum(), list(LATER.parameters())),
+    "backward": lambda x: through(LAYER, x).sum().backward(inputs=[x]),
+    "batch": lambda x: torch.autograd.grad(through(dropped, x, False), x, torch.ones(4, *x.shape), is_grads_batched=True),
+    "batch without draws": lambda x: torch.autograd.grad(through(LAYER, x, False), x, torch.ones(4, *x.shape), is_grads_batched=True),
+}
+
+
+@pytest.mark.parametrize("name", OF_SOME)
+def test_gradients_of_some_inputs_through_checkpoints(name):
+    def asked(x):
+        try:
+            return OF_SOME[name](x)
+        except RuntimeError as e:
+            return str(e)
+
+    f = compiled(asked)
+    for rows in (2, 3, 2):
+        want, got = (g(torch.ones(rows, 3, requires_grad=True)) for g in (asked, f))
+        assert str(want) == str(got)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import pliant
+from tests.helpers import compiled
 
 HEARD: list[int] = []
 
@@ -181,3 +182,43 @@ def test_what_is_asked_of_inputs_that_the_graph_does_not_read():
         given = items, [torch.ones(m, n)], [torch.ones(n + 1, m, requires_grad=grad)]
         for got, want in zip(compiled(*given), fn(*given), strict=True):
             torch.testing.assert_close(got, want)
+
+
+LARGEST = 2**63 - 1
+HUGE = {
+    "start": lambda x: x[LARGEST:],
+    "columns": lambda x: x[:, LARGEST:] * 2,
+    "end": lambda x: x[:LARGEST] + 1,
+    "operator": lambda x: torch.ops.aten.slice(x, 0, LARGEST),
+    "step": lambda x: x[..., ::LARGEST],
+    "large step": lambda x: x[:: LARGEST - 1],
+    "step from one": lambda x: x[1::LARGEST] + 1,
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_bounds_as_large_as_numbers_are(name):
+    """The largest number stands for no end, not for no beginning; what ATen's arithmetic makes of a step like that is its own affair."""
+    f = compiled(HUGE[name])
+    for rows in (2, 1, 4):
+        got = []
+        for g in (HUGE[name], f):
+            try:
+                got.append(g(torch.ones(rows, 3)).tolist())
+            except RuntimeError:
+                got.append("refused")
+        assert got[0] == got[1]
+
+
+def test_pieces_of_a_size_below_zero_that_nobody_reads():
+    def shapes(x, n):
+        return [p.shape for p in x.split(n)]
+
+    f = compiled(shapes)
+    for n in (2, -1, 1, -1, -3):
+        x = torch.ones(4, 2)
+        if n > 0:
+            assert f(x, n) == shapes(x, n)
+        else:
+            with pytest.raises(RuntimeError, match="non-negative"):
+                f(x, n)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import pliant
+from tests.helpers import compiled
 from tests.programs.registry import cases, each, listed, programs
 
 ROWS = each(3, 5, 2, tail=(4,))
@@ -886,12 +888,6 @@ def hook_refused(x):
         return str(e), x * 2
 
 
-def hook_on_node(x):
-    y = x * 2
-    y.grad_fn.register_hook(lambda gi, go: None)
-    return y.sum()
-
-
 # -- grad mode ---------------------------------------------------------------------------------------------------------------------
 @torch.no_grad()
 def without(x):
@@ -994,7 +990,7 @@ WITH_GRADIENTS = [
     retained_leaf, retained_given_back, grad_flag_set, grad_flag_attribute, grad_flag_given_back, grad_flag_off, grad_flag_off_result,
     gradient_by_inputs, gradient_by_input, gradient_by_inputs_not_leaves, gradient_accumulated, gradient_set, gradient_zeroed,
     gradient_of_result, hooked, hooks_twice, hook_removed, hook_that_keeps, hook_that_only_looks, hook_on_leaf, hook_after_accumulation,
-    hook_on_node, mode_block, mode_decorated, mode_decorated_in_mode, mode_function, mode_by_flag, mode_called, mode_generator,
+    mode_block, mode_decorated, mode_decorated_in_mode, mode_function, mode_by_flag, mode_called, mode_generator,
     mode_class, inference_flags, inference_inside_off, versions, versions_without_gradients, data_set, data_written, data_flags,
     weak_reference,
 ]  # fmt: skip
@@ -1025,7 +1021,6 @@ listed(__name__, {
     "d_retained_given_back": "a tensor whose gradient is retained outlives the graph",
     "d_hook_that_keeps": "a hook changes a list",
     "d_hook_after_accumulation": "a hook that runs after the engine",
-    "d_hook_on_node": "a hook on a node of the autograd graph",
 }, breaks=(1, 9))
 listed(__name__, {"new_of_tensor": "sizes are pinned"}, breaks=0)
 listed(__name__, {"device_decorated": "it raises"}, must_compile=False)
@@ -1063,3 +1058,106 @@ def test_writes_through_data_beside_branches_that_give_views(fn):
             out = run(x)
             said.append((x._version, x.tolist(), out.tolist()))
         assert said[0] == said[1]
+
+
+# -- tensors over arrays, in inference mode ----------------------------------------------------------------------------------
+OVER_ARRAYS = {
+    "from_numpy": lambda a: torch.from_numpy(a),
+    "as_tensor": lambda a: torch.as_tensor(a),
+    "asarray": lambda a: torch.asarray(a),
+    "part": lambda a: torch.from_numpy(a[1:]),
+    "made": lambda a: torch.from_numpy(a + 1),
+    "copy": lambda a: torch.tensor(a),
+}
+
+
+@pytest.mark.parametrize("name", OVER_ARRAYS)
+@pytest.mark.parametrize("around", [False, True])
+def test_tensors_over_arrays_are_of_the_mode_that_they_are_made_in(name, around):
+    make = OVER_ARRAYS[name]
+
+    def inside(a):
+        with torch.inference_mode():
+            x = make(a)
+        return x, x.is_inference(), (x + 1).is_inference()
+
+    def outside(a):
+        with torch.inference_mode(False):
+            x = make(a)
+        with torch.inference_mode():
+            y = make(a)
+        return x, y, x.is_inference(), y.is_inference()
+
+    for fn in (inside, outside):
+        f = compiled(fn)
+        for rows in (3, 4, 3):
+            with torch.inference_mode(around):
+                a, b = np.ones(rows), np.ones(rows)
+                want, got = fn(a), f(b)
+                for v, w in zip(want, got, strict=True):
+                    if type(v) is bool:
+                        assert v is w
+                        continue
+                    assert v.is_inference() is w.is_inference() and torch.equal(v, w)
+                    assert np.shares_memory(v.numpy(), a) is np.shares_memory(w.numpy(), b)
+
+
+# -- versions ------------------------------------------------------------------------------------------------------------------
+LISTS = {
+    "transposed": lambda v: [v, v.t()],
+    "rows": lambda v: list(v.unbind(0)),
+    "twice": lambda v: [v, v],
+    "of data": lambda v: [v.data, v],
+    "detached": lambda v: [v.detach(), v.view(-1)],
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("made", [False, True])
+def test_operators_on_lists_count_each_tensor(name, made):
+    def written(v):
+        v = v * 1 if made else v
+        parts = LISTS[name](v)
+        torch._foreach_add_(parts, [p.clone() for p in parts])
+        torch._foreach_mul_(parts, 2)
+        return v, parts, v._version, [p._version for p in parts]
+
+    def told(result):
+        v, parts, *said = result
+        return v.tolist(), v._version, [(p.tolist(), p._version) for p in parts], said
+
+    f = compiled(written)
+    for _ in range(2):
+        assert told(written(torch.ones(2, 2))) == told(f(torch.ones(2, 2)))
+
+
+# -- nodes ---------------------------------------------------------------------------------------------------------------------
+def told_by_a_hook(x):
+    heard, y = [], x * 2
+    y.grad_fn.register_hook(lambda given, got: heard.append((len(given), len(got))))
+    y.sum().backward()
+    return heard
+
+
+def doubled_by_a_hook(x):
+    y = x * 3
+    y.grad_fn.register_prehook(lambda gs: tuple(g * 2 for g in gs))
+    return torch.autograd.grad(y.sum(), x)[0].tolist()
+
+
+NODES = {
+    "hook before": doubled_by_a_hook,
+    "hook": told_by_a_hook,
+    "saved": lambda x: (x * x).grad_fn._saved_self is not None,
+    "text": lambda x: str((x * 2).grad_fn).split(" at ")[0],
+    "kind": lambda x: type((x * 2).grad_fn).__name__,
+    "of a layer": lambda x: nn.functional.linear(x, torch.ones(2, 3)).grad_fn.next_functions[0][0].name(),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_nodes_that_the_function_asks_are_eagers(name):
+    f = compiled(NODES[name])
+    for rows in (2, 3, 2):
+        want, got = (g(torch.ones(rows, 3, requires_grad=True)) for g in (NODES[name], f))
+        assert want == got

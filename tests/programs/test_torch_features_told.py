@@ -10,7 +10,7 @@ import torch
 import torch.onnx.operators
 
 import pliant
-from tests.helpers import check
+from tests.helpers import check, compiled
 from tests.programs.registry import cases, each, program, programs, t
 
 WHOLE = {"breaks": 0, "captures": 1}
@@ -151,3 +151,66 @@ def test_a_backward_that_writes_to_what_it_has_kept(backend):
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()
+
+
+class Plain:
+    pass
+
+
+def own(value):
+    o = Plain()
+    o.__torch_function__ = value
+    return o
+
+
+def kept(cls, func, types, args=(), kwargs=None):
+    return [c.__name__ for c in types]
+
+
+Kept = type("Kept", (torch.Tensor,), {"__torch_function__": classmethod(kept)})
+
+
+def gains_one(x, o):
+    asked = torch.overrides.is_tensor_like(o)
+    o.__torch_function__ = kept
+    return asked, torch.overrides.is_tensor_like(o), torch.overrides.has_torch_function((o,))
+
+
+def loses_one(x, o):
+    vars(o).clear()
+    return torch.overrides.is_tensor_like(o), torch.overrides.has_torch_function_variadic(x, o)
+
+
+ASKED = {
+    "like": lambda x, o: torch.overrides.is_tensor_like(o),
+    "one of them": lambda x, o: torch.overrides.has_torch_function((x, o)),
+    "alone": lambda x, o: torch.overrides.has_torch_function_unary(o),
+    "handled": lambda x, o: torch.overrides.handle_torch_function(torch.add, (o,), x, o),
+    "a sum": lambda x, o: x + o,
+    "a function": lambda x, o: torch.nn.functional.relu(o),
+    "gained": gains_one,
+    "lost": loses_one,
+}
+TOLD = [Plain, lambda: own(lambda *a, **k: 3), Plain, lambda: own(torch._C._disabled_torch_function_impl), lambda: own(lambda *a, **k: 5)]
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_objects_with_a_torch_function_of_their_own(name) -> None:
+    def ask(x, o):
+        try:
+            return ASKED[name](x, o)
+        except TypeError:
+            return "none"
+
+    f = compiled(ask)
+    for make in (*TOLD, *TOLD):
+        assert f(torch.ones(2), make()) == ask(torch.ones(2), make())
+
+
+def test_functions_written_in_python_tell_of_plain_tensors_too() -> None:
+    def normed(x, w):
+        return torch.nn.functional.layer_norm(x, (2,), weight=w), torch.nn.functional.linear(x, w[None])
+
+    f = compiled(normed)
+    for x in (torch.ones(2).as_subclass(Kept), torch.ones(3, 2).as_subclass(Kept)):
+        assert f(x, torch.ones(2)) == normed(x, torch.ones(2))

@@ -396,13 +396,6 @@ def tape_of_many_hooks(x):
 
 
 @program(*GRADS, grad=True)
-def tape_hook_of_a_node(x):
-    y = x * 3
-    y.grad_fn.register_prehook(lambda gs: tuple(g * 2 for g in gs))
-    return y.sin()
-
-
-@program(*GRADS, grad=True)
 def tape_multi_hook(x):
     a, b = x * 2, x * 3
     seen = []

@@ -155,3 +155,22 @@ def test_gradients_of_a_derivative_that_does_not_depend_on_them(name, batched):
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()
+
+
+UNDER_AUTOCAST = {
+    "grid": lambda a: torch.vmap(lambda q: torch.nn.functional.affine_grid(q[None], [1, 1, 2, 2], align_corners=False))(a),
+    "inverse": lambda a: torch.func.jvp(torch.linalg.pinv, (a,), (a,)),
+    "product": lambda a: torch.vmap(lambda q: q @ q.mT)(a),
+}
+
+
+@pytest.mark.parametrize("name", UNDER_AUTOCAST)
+def test_what_autocast_reaches_inside_of_operators(name):
+    def cast(a, on):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=on):
+            return UNDER_AUTOCAST[name](a)
+
+    f = compiled(cast)
+    for on in (True, False, True):
+        want, got = (torch.utils._pytree.tree_leaves(g(torch.ones(2, 2, 3), on)) for g in (cast, f))
+        assert [(t.dtype, t.shape) for t in want] == [(t.dtype, t.shape) for t in got]

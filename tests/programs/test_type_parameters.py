@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 import sys
+import types
 import typing
 from typing import Generic, ParamSpec, TypeVar, TypeVarTuple, Unpack
 
 import pytest
+import torch
 
-from tests.helpers import check
+from tests.helpers import check, compiled
 from tests.programs.registry import cases, each, program
 
 ROWS = each(3, 5, 2, 3, tail=(4,))
@@ -250,3 +253,32 @@ def in_comprehensions(x):
 def test_names_in_comprehensions_of_class_bodies():
     """They run in the frame of the body since 3.12."""
     check(in_comprehensions, *ROWS)
+
+
+MADE = {
+    "list": lambda: list[int],
+    "pair": lambda: dict[str, int],
+    "union": lambda: int | str,
+    "none": lambda: int | None,
+    "of an alias": lambda: list[int] | None,
+    "nested": lambda: list[dict[str, int]],
+    "by its class": lambda: types.GenericAlias(list, int),
+    "by a function": lambda: operator.or_(int, str),
+    "kept by typing": lambda: typing.Optional[int],  # noqa: UP045
+    "from outside": lambda: OUTSIDE["a"],
+    "out of a copy": lambda: dict(OUTSIDE).pop("a"),
+}
+OUTSIDE = {"a": list[int]}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_aliases_are_made_anew_in_each_call(name):
+    def made(x):
+        a = MADE[name]()
+        return x + 1, a, (a,)
+
+    def told(f):
+        given = [f(torch.ones(2))[1:] for _ in range(3)]
+        return [[a is b for a, _ in given for b, _ in given], [a is t[0] for a, t in given], given]
+
+    assert told(compiled(made)) == told(made)

@@ -276,11 +276,17 @@ def clip(trace: Any, at: Any, size: Any, default: Any) -> Any:
     return sym(trace, n if scope.decide(ops.gt(a, n), site) else a)
 
 
+HUGE = 2**31
+"""A step with which ATen's arithmetic of sizes and strides may overflow: what becomes of it is its own affair."""
+
+
 @rule("slice.Tensor")
 def slice_(trace: Any, x: TracedTensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
     d = wrap(dim, len(x.sizes))
     if d is None or not x.sizes or type(step) is not int or step < 1:
         return NotImplemented
+    if step >= HUGE:
+        raise Untraceable("slice", "its step is larger than what it is a step in")
     size, stride = settled(trace, x.sizes[d]), x.strides[d]
     start, end = (settled(trace, at) if type(at) is torch.SymInt else at for at in (start, end))
     first, last = clip(trace, start, size, 0), clip(trace, end, size, size)
@@ -361,13 +367,16 @@ def pieces(x: TracedTensor, d: int, lengths: list) -> list:
     return out
 
 
+OF_SPLIT = "split expects split_size be non-negative"
+
+
 @rule("split.Tensor")
 def split(trace: Any, x: TracedTensor, split_size: Any, dim: int = 0) -> Any:
     d = wrap(dim, len(x.sizes))
     if d is None or not x.sizes:
         return NotImplemented
     size = settled(trace, x.sizes[d])
-    if type(split_size) is int and split_size < 0:
+    if not trace.scope.assume(ops.ge(expr(trace, split_size), 0), symnode.site_hook(), OF_SPLIT):
         return NotImplemented
     if equal(trace, split_size, 0):
         return pieces(x, d, [size]) if equal(trace, size, 0) else NotImplemented

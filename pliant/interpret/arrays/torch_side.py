@@ -87,6 +87,8 @@ def made_of(fn: Any, data: Any, dtype: Any, device: Any, requires_grad: Any, cop
         x = data.found
         if 0 in [n for n in x.sizes if type(n) is int]:
             raise Unsure("the strides of no elements")  # NumPy's are 0 for what it has allocated, and a slice keeps those of its base
+        if not copies:
+            as_mode_says(data, x)
         shared = t(ORIGINAL.detach, x)
         r = shared if dtype is None or dtype is x.dtype else t(ORIGINAL.to, x, dtype)
         if copies and r.storage_id == x.storage_id:
@@ -102,6 +104,17 @@ def made_of(fn: Any, data: Any, dtype: Any, device: Any, requires_grad: Any, cop
     else:
         r = sequence(data, dtype)
     return t(ORIGINAL.requires_grad_, r, True) if requires_grad else r
+
+
+def as_mode_says(a: Any, x: Any) -> None:
+    """An array is of no mode: the first tensor over its memory is an inference tensor if it is made in inference mode."""
+    trace, memory = vm.trace, x.storage_id
+    if (memory in trace.of_inference) is not trace.inference:
+        arrays = {id(other.found) for other in vm.world.arrays.values() if type(other) is TracedArray}
+        if a.lent or memory in trace.shown or any([i.storage_id == memory and id(i) not in arrays for i in trace.inputs]):
+            raise Unsure("a tensor over memory of which there are tensors that were made outside of inference mode, or inside")
+        (trace.of_inference.add if trace.inference else trace.of_inference.discard)(memory)
+    trace.shown.add(memory)
 
 
 def beginning(x: Any) -> Any:

@@ -142,8 +142,8 @@ CONSTANTS: list[Row] = [
     Row("torch.utils.data", "constant", "get_worker_info", reads="itself"),
     Row("torch._higher_order_ops.utils", "constant", "_in_hop_compile", reads="capture"),
     Row("torch.autograd.profiler", "constant", "_is_profiler_enabled", reads="itself"),
-    Row("torch.overrides", "inline", "_get_overloaded_args"),
-    Row("torch.overrides", "symint", "is_tensor_like has_torch_function handle_torch_function", reads="arguments"),
+    Row("torch.overrides", "inline", "_get_overloaded_args is_tensor_like"),
+    Row("torch.overrides", "symint", "has_torch_function handle_torch_function", reads="arguments"),
 ]
 
 MODULES: list[Row] = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import sys
 import types
+import typing
 from decimal import Decimal
 from typing import Any
 
@@ -21,6 +22,7 @@ from pliant.interpret.types.row import LOCATED, read, row
 from pliant.interpret.world import World
 
 DESCRIPTORS = (property, staticmethod, classmethod)
+OF_TYPING = (typing.TypeVar, type(typing.Optional[int]), type(typing.List[int]))  # noqa: UP006, UP007, UP045
 READ_BY_C = (datetime.datetime, datetime.time)
 
 
@@ -53,6 +55,18 @@ def of_alias(v: Any, name: str) -> Any:
     if id(v) in vm.world.outside:
         raise Break("PL0007", f"attribute {name!r} of an annotation made outside, which holds what can change", clean=True)
     return read(v, name)
+
+
+ALIASES = (types.GenericAlias, types.UnionType)
+MAKES = {"__class_getitem__", "or_", "ior", "__or__", "__ror__", "GenericAlias", "getitem", "__getitem__"}
+"""Functions of C that make another alias each time (those of `typing` are kept by it)."""
+
+
+def made_alias(fn: Any, args: tuple, alias: Any) -> None:
+    """C code has given an alias: of a class or an alias it makes one, out of a container it takes one."""
+    of = fn.__self__ if fn.__name__ == "__class_getitem__" else args[0]
+    if fn.__name__ in MAKES and not any([alias is a for a in args]) and isinstance(of, (type, *ALIASES, types.NoneType, *OF_TYPING)):
+        vm.world.made_aliases[id(alias)] = alias
 
 
 row(name="annotation", stands=(types.GenericAlias,), getattr=of_alias)

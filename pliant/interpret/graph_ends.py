@@ -1,0 +1,22 @@
+"""Where a graph may not end: inside of what is undone with the capture, or in front of what has to be in it. It is captured anew then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.graph.traced import HOOKS, INFERENCE, TRANSFORMS, Reconsider
+from pliant.interpret import checkpoints, hooks, numbers, tensor_inputs
+from pliant.interpret.world import World
+
+
+def check(world: World, fn: Any, broke: str | None) -> None:
+    """Raises Reconsider. `broke`: the code of the graph break that ends it."""
+    if world.hooks_set or hooks.disabled_here(world):
+        raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS, broke)
+    if world.inference:
+        raise Reconsider(fn, "the graph breaks inside of inference mode", INFERENCE, broke)
+    if world.levels.entered:
+        raise Reconsider(fn, "the graph ends inside of a level of derivatives", TRANSFORMS, broke)
+    checkpoints.keep_asked_apart(world.trace, broke)
+    numbers.keep_counts_apart(world)
+    tensor_inputs.keep_rebased_apart(world)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.graph.traced import HOOKS, INFERENCE, TRANSFORMS, Reconsider
-from pliant.interpret import checkpoints, hooks, numbers, tensor_inputs
+from pliant.interpret import checkpoints, hooks, tensor_inputs
+from pliant.interpret.types import numbers
 from pliant.interpret.world import World
 
 

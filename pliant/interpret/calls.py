@@ -38,9 +38,8 @@ from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
 from pliant.interpret.names_told import TEXTS, guard_text
 from pliant.interpret.namespaces import SLOTS
-from pliant.interpret.opaque import answers_for_itself
 from pliant.interpret.slots_of_object import by_identity
-from pliant.interpret.special_methods import bound_special, undecorated
+from pliant.interpret.special_methods import bound_special, has_ways_of_its_own, undecorated
 from pliant.interpret.state import Break, carried, taken, title, vm, writes
 from pliant.interpret.type_names import type_name
 from pliant.interpret.types.functions import is_namespace
@@ -716,8 +715,12 @@ def lasting(cls: type) -> None:
     it runs when the interpreter looks at one."""
     if lookup(cls, "__del__") is not UNSET:
         raise Break(lifetimes.CODE, f"an instance of {cls.__qualname__}, which has a __del__", clean=True)
-    if answers_for_itself(cls):
-        raise Break("PL0004", f"an instance of {cls.__qualname__}, which has a way of its own to attributes", clean=True)
+    if has_ways_of_its_own(cls):
+        raise own_ways(cls)
+
+
+def own_ways(cls: type) -> Break:
+    return Break("PL0004", f"an instance of {cls.__qualname__}, which has a way of its own to attributes", clean=True)
 
 
 def construct(cls: type, args: tuple, kwargs: dict) -> Any:
@@ -743,6 +746,8 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         raise Break(code, reason, clean=True)
     if kind == "graph":
         return graph_call(cls, args, kwargs)
+    if issubclass(cls, BaseException) and has_ways_of_its_own(cls):
+        raise own_ways(cls)
     if kind == "native" or (not made_of_data and not python_new and not python_init and kind != "inline"):
         if kind is None:
             raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}", clean=True)

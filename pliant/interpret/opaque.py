@@ -67,11 +67,15 @@ HELD_BY_C = (dict, list, set, frozenset, tuple, collections.deque, BaseException
 
 def answers_for_itself(t: type) -> bool:
     """Whether code of the program would run where it does so. Instances stay with CPython."""
-    if not issubclass(t, HELD_BY_C) or not t.__flags__ & HEAPTYPE:
-        return False
-    names = ("__getattribute__", "__setattr__") if issubclass(t, BaseException) else ("__getattribute__",)
-    found = [next(b.__dict__[name] for b in t.__mro__ if name in b.__dict__) for name in names]
+    found = [next(b.__dict__[name] for b in t.__mro__ if name in b.__dict__) for name in ways_to_attributes(t)]
     return any([type(m) is not WrapperDescriptorType for m in found])
+
+
+def ways_to_attributes(t: type) -> tuple[str, ...]:
+    """The special methods of this class that would run then."""
+    if not issubclass(t, HELD_BY_C) or not t.__flags__ & HEAPTYPE:
+        return ()
+    return ("__getattribute__", "__setattr__") if issubclass(t, BaseException) else ("__getattribute__",)
 
 
 def opaque(world: Any, v: Any, source: Source) -> Opaque:

@@ -22,10 +22,10 @@ from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
-from pliant.interpret.opaque import Opaque, answers_for_itself
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.same_objects import identical
 from pliant.interpret.slots import binary, compare, contains, get_iter, get_next, truth, unary
-from pliant.interpret.special_methods import of_special
+from pliant.interpret.special_methods import has_ways_of_its_own, of_special
 from pliant.interpret.state import Break, LoopBackSignal, changed, taken, vm, writes
 from pliant.interpret.tracebacks import about_to_raise, none_at_hand, suppressed
 from pliant.interpret.type_names import type_name
@@ -526,7 +526,7 @@ def raise_varargs(f: Any, n: int) -> None:
         raise vm.exc
     e = s[-n]
     cause = s[-1] if n == 2 else None
-    if any([type(given) is Opaque or answers_for_itself(type(given)) for given in (e, cause)]):
+    if any([type(given) is Opaque or has_ways_of_its_own(type(given)) for given in (e, cause)]):
         raise Break("PL0007", "the raise of an exception that is not known, or whose class has a way of its own to attributes", clean=True)
     if is_exception_class(e):
         cls, e = e, vm.call(e, (), {})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, WrapperDescriptorType
 from typing import Any
 
-from pliant.interpret.attributes import bound, getattr_, is_property, of_property
+from pliant.interpret.attributes import bound, getattr_, is_property, lookup, of_property
 from pliant.interpret.namespaces import SLOTS
+from pliant.interpret.opaque import ways_to_attributes
 from pliant.interpret.state import Break
 
 
@@ -34,3 +35,8 @@ def undecorated(init: Any) -> Any:
             raise Break("PL0004", "a constructor that PyTorch has decorated", clean=True)
         init = inner[0]
     return init
+
+
+def has_ways_of_its_own(cls: type) -> bool:
+    """`opaque.answers_for_itself`, guarded."""
+    return any([type(lookup(cls, name)) is not WrapperDescriptorType for name in ways_to_attributes(cls)])

@@ -246,3 +246,36 @@ def test_mocks_keep_count(use, configured):
     for i in range(4):
         assert compiled(torch.ones(2 + i), b)[1] == f(torch.ones(2 + i), a)[1]
         assert b.mock_calls == a.mock_calls
+
+
+@pytest.mark.parametrize("name, method", [
+    ("__setattr__", lambda self, name, value: object.__setattr__(self, name, 7)),
+    ("__getattribute__", lambda self, name: 9 if name == "added" else object.__getattribute__(self, name)),
+])  # fmt: skip
+def test_a_class_is_given_them_later(name, method):
+    class Error(Exception):
+        pass
+
+    class Pairs(dict):
+        pass
+
+    held = Pairs(k=2)
+    held.added = 5
+
+    def f(x):
+        try:
+            raise Error("a")
+        except Error as e:
+            e.added = 4
+            return x * e.added, held["k"], held.added
+
+    compiled = pliant.compile(f, backend="aten")
+    for _ in range(2):
+        for given in (False, True, False):
+            for cls in (Error, Pairs):
+                if given:
+                    setattr(cls, name, method)
+                elif name in vars(cls):
+                    delattr(cls, name)
+            for _ in range(2):
+                assert run(compiled) == run(f)

@@ -267,7 +267,7 @@ def test_a_class_is_given_them_later(name, method):
             raise Error("a")
         except Error as e:
             e.added = 4
-            return x * e.added, held["k"], held.added
+            return x * e.added, (e.added, held["k"], held.added)
 
     compiled = pliant.compile(f, backend="aten")
     for _ in range(2):

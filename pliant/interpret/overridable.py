@@ -33,7 +33,9 @@ def tells_itself(o: Any) -> bool:
         return False  # it is one of those that are known by their class
     try:
         return getattr_(o, "__torch_function__") is not NO_FUNCTION
-    except Exception:
+    except Exception as e:
+        if vm.internal_error(e):
+            raise
         return False
 
 

@@ -60,7 +60,7 @@ class Loop:
     """
 
     __slots__ = (
-        "after", "below", "body", "code", "ended", "handled", "handler", "handler_prefix", "header", "is_for", "keeps", "layout", "prefix",
+        "after", "behind", "below", "body", "code", "handled", "handler", "handler_prefix", "header", "is_for", "keeps", "layout", "prefix",
         "result",
     )  # fmt: skip
 
@@ -81,14 +81,14 @@ class Loop:
         def entry(to: Layout) -> Any:
             return entry_point(resume.resume_code(code, to, cache), globals_, miss)
 
-        self.handler = self.after = self.result = None
-        self.ended = False  # once: what is behind the loop is compiled then, and counted (`plain_python.py`)
+        self.handler = self.after = self.behind = self.result = None
         self.keeps = self.handler_prefix = 0
         if not self.is_for:
             self.body = entry(layout)
             return
         self.body = entry(replace(layout, offset=instruction.following, stack=(*layout.stack, VALUE)))
         self.after = entry(replace(layout, offset=instruction.operand, stack=layout.stack[:-1], loops=outer))
+        self.behind = self.after._fn.__code__
         self.result = returned(code, instruction.operand, layout)
         covering = handler_at(exception_table(code), layout.offset)
         if covering is not None:
@@ -152,8 +152,7 @@ def run_loop(loop: Loop, items: list) -> Any:
             iterator = None
             if item is END:
                 del items[p]
-                if loop.result is None or not loop.ended:
-                    loop.ended = True
+                if loop.result is None or not native.entries(loop.behind):  # it is compiled once, and counted (`plain_python.py`)
                     return loop.after(items)
                 r = items[loop.result]
                 items.clear()

@@ -25,7 +25,8 @@ NOT_AS_EAGER = ("BatchNorm", "train_and_eval", "Switched", "_node", "packed_thro
 """Of `aot_eager`: it writes running statistics back with a copy, which versions tell (`train_and_eval` and `Switched` have some), its nodes
 of autograd have names of their own, of packed sequences its shape functions ask for numbers that nobody knows, and it draws again in the
 backward part of a branch."""
-REFUSED = {"function_for_autocast", "function_with_variables"} | {"recurrent_dropped_between", "loss_multilabel_margin"}
+REFUSED = {"function_for_autocast", "function_that_logs", "function_with_variables"}
+REFUSED |= {"recurrent_dropped_between", "loss_multilabel_margin"}
 """An `autograd.Function` made inside, with variables of the function around it, breaks the graph there. The others are the backend's own
 (`test_what_is_the_backend_s_own`)."""
 EVERY = {"interpreted": (interpreted, 12), "aot_eager": ("aot_eager", 40)}

@@ -158,7 +158,7 @@ def changing_keys():
     return fn, ()
 
 
-@pattern([({f"key{n}": t(3, seed=n), "mask": t(3)},) for n in range(30)])
+@pattern([({f"key{n}": t(3, seed=n), "mask": t(3)},) for n in range(30)], bound=18)
 def changing_key_names():
     def fn(d):
         return {k: v * d["mask"] for k, v in d.items() if k != "mask"}

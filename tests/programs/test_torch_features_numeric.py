@@ -110,7 +110,7 @@ def linalg_factors(a):
     return p @ l @ u, torch.linalg.lu_solve(lu, pivots, a[:, :1]), info, torch.lu_unpack(lu, pivots)
 
 
-@program(*SQUARES, **WHOLE)
+@program(*SQUARES, breaks=0, captures=3)
 def linalg_errors_of_singular(a):
     z = a * 0
     try:
@@ -452,7 +452,7 @@ def multinomial_of_a_number(x, n):
     return torch.multinomial(x.softmax(-1), n), torch.multinomial(x.softmax(-1), num_samples=n, generator=torch.Generator().manual_seed(n))
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, breaks=0, captures=3)
 def multinomial_refused(x):
     try:
         return torch.multinomial(x.softmax(-1), 9)

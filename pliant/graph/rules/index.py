@@ -236,7 +236,10 @@ def into_view(func: Any, view: Any, result: Any) -> Any:
 
     def rule_of(trace: Any, x: TracedTensor, src: TracedTensor, *where: Any, **named: Any) -> Any:
         place = RULES[view](trace, x, *where, **named)
-        if place is NotImplemented or not one_size(trace, src.sizes, place.sizes):
+        if place is NotImplemented:
+            plain = len(x.sizes) < 2 or all([type(n) is int for n in (*x.sizes, *src.sizes)])
+            return misfit(trace, func, x, src, *where, **named) if plain else place
+        if not one_size(trace, src.sizes, place.sizes):
             misfit(trace, func, x, src, *where, **named)
         return result(trace, x)
 

@@ -14,6 +14,7 @@ from pliant.graph.rules.shape import (
     expr,
     fits,
     key,
+    known_equal,
     less,
     may_be_one,
     new,
@@ -419,11 +420,18 @@ def split_with_sizes(trace: Any, x: TracedTensor, sizes: list, dim: int = 0) -> 
 def diagonal(trace: Any, x: TracedTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     n = len(x.sizes)
     a, b = wrap(dim1, n), wrap(dim2, n)
-    if a is None or b is None or a == b or n < 2 or type(x.sizes[a]) is not int or type(x.sizes[b]) is not int or type(offset) is not int:
+    if a is None or b is None or a == b or n < 2 or type(offset) is not int:
         return NotImplemented
-    length = max(min(x.sizes[a], x.sizes[b] - offset) if offset >= 0 else min(x.sizes[a] + offset, x.sizes[b]), 0)
-    start = x.offset
-    if length:
+    start, square = x.offset, not offset and known_equal(trace, x.sizes[a], x.sizes[b])
+    if square:
+        length = x.sizes[a]
+    elif type(x.sizes[a]) is not int or type(x.sizes[b]) is not int:
+        if offset:
+            return NotImplemented
+        length = sym(trace, ops.min_(key(x.sizes[a]), key(x.sizes[b])))
+    else:
+        length = max(min(x.sizes[a], x.sizes[b] - offset) if offset >= 0 else min(x.sizes[a] + offset, x.sizes[b]), 0)
+    if offset and length:
         start = start + (offset * x.strides[b] if offset >= 0 else -offset * x.strides[a])
     rest = [d for d in range(n) if d not in (a, b)]
     sizes = (*[x.sizes[d] for d in rest], length)

@@ -282,6 +282,7 @@ def outcome(fn, xs):
     return value, said
 
 
+@pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_loops_that_stay_in_python(program):
     fn = compiled(program)

@@ -146,7 +146,7 @@ class AutogradRegion:
         self.full = self.with_what_they_read(self.with_sizes(self.traced.full), seconds)
         bare = tuple([i for i, t in enumerate(self.plan.inputs) if isinstance(t, TracedTensor) and not self.plan.leaf(t).requires_grad])
         read = {t.vid for t in self.full.reads}
-        self.direct = tuple([i for i in self.first_places() if self.plan.inputs[i].vid in read]) if self.lower is not None else ()
+        self.direct = tuple([i for vid, i in self.place_of().items() if vid in read]) if self.lower is not None else ()
         repeated = Repeated("aten" if self.lower is None else "native")
         self.twice = Twice(again.refusal, lambda: again.recipe, self.gives(), repeated, bare, again.places, self.direct)
         forward = self.write_forward()
@@ -246,12 +246,11 @@ class AutogradRegion:
     def places_of(self, vids: Set[int] | None) -> tuple[int, ...]:
         """The places of these inputs, once each; of all that have gradients, for None."""
         own = {t.vid for t, g in zip(self.plan.wanted, self.full.grads, strict=True) if g is not None} if vids is None else vids
-        slots = {s.vid: i for i, s in reversed([*enumerate(self.plan.inputs)]) if isinstance(s, TracedTensor) and s.vid in own}
-        return tuple(sorted(slots.values()))
+        return tuple(sorted([i for vid, i in self.place_of().items() if vid in own]))
 
-    def first_places(self) -> list[int]:
-        """The places of the slots among the inputs, each slot's first."""
-        return list({t.vid: i for i, t in reversed([*enumerate(self.plan.inputs)]) if isinstance(t, TracedTensor)}.values())
+    def place_of(self) -> dict[int, int]:
+        """The place of each slot (vid) among the inputs, its first."""
+        return {t.vid: i for i, t in reversed([*enumerate(self.plan.inputs)]) if isinstance(t, TracedTensor)}
 
     def gives(self) -> tuple[int | None, ...]:
         """For each input, which of the wanted gradients is its own."""
@@ -353,7 +352,7 @@ class AutogradRegion:
 
     def write_second(self, share: Share, s: Second) -> SecondPart:
         """The program for gradients of the gradients of a node, and how it is called."""
-        b, place_of = s.program, {t.vid: i for i, t in reversed([*enumerate(self.plan.inputs)]) if isinstance(t, TracedTensor)}
+        b, place_of = s.program, self.place_of()
         used, n = frozenset().union(*[found for found in s.begins if found is not None]), len(s.wanted)
         at = [i for i in range(len(b.grads)) if i in used or i >= n]  # of an input that no gradient depends on nobody asks
         results, order = [b.grads[i] for i in at], {i: k for k, i in enumerate(at)}

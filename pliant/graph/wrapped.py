@@ -13,9 +13,8 @@ from typing import Any
 from pliant.graph.arriving import TAKEN, Arrived, arrived
 from pliant.graph.distributed_tensors import LOCAL, build, is_distributed, of_gradient
 from pliant.graph.originals import ORIGINAL, gradients, torch
-from pliant.graph.symnode import expr_of
+from pliant.graph.rules.shape import known_equal
 from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, make
-from pliant.symbolic import ops
 
 ALIAS = torch.ops.aten.alias.default
 PLAIN = (torch.Tensor, torch.nn.Parameter, TracedTensor)
@@ -42,12 +41,6 @@ def leaf_of(x: TracedTensor) -> TracedTensor:
     leaf.source = x.source
     x.trace.leaves[x.vid] = leaf
     return leaf
-
-
-def known_equal(a: Any, b: Any) -> bool:
-    """Whether two sizes are the same as far as is known; nothing is guarded."""
-    scope = next((n.node.scope for n in (a, b) if type(n) is torch.SymInt), None)
-    return a == b if scope is None else bool(scope.known_true(ops.eq(expr_of(a, scope), expr_of(b, scope))))
 
 
 def gradients_of_parts(g: Any, cls: type, names: list[str]) -> list[Any]:
@@ -79,7 +72,8 @@ class Lift(torch.autograd.Function):
         parts = gradients_of_parts(g, ctx.cls, ctx.names)
         if ctx.placement is not None and g is not None:
             (part,), (leaf,) = parts, ctx.leaves
-            if not ctx.placement.agrees(g) or not all(map(known_equal, part.size(), leaf.size())):
+            as_large = all([known_equal(leaf.trace, m, n) for m, n in zip(part.size(), leaf.size(), strict=True)])
+            if not ctx.placement.agrees(g) or not as_large:
                 if not TAKEN[0]:
                     raise Reconsider(ctx.cls.__name__, "its gradient is placed otherwise than before", WRAPPED)
                 parts = [arrived(g, leaf.size(), leaf.dtype, leaf.device)]

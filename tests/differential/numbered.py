@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import torch
+
+import pliant
+from pliant.errors import InternalError
 
 Examine = Callable[[int], str | None]  # a number -> what its program does wrong, in words
 
@@ -28,6 +34,31 @@ def quietly(examine: Examine, numbers: range) -> Any:
             found = examine(number)
         if found:
             yield found
+
+
+def compared(said: str, program: Callable, objects: Iterable[tuple[Any, Any]]) -> str | None:
+    """What a compiled program of a tensor and an object does otherwise, called with these in turn: one for eager, one alike for it."""
+    pliant.reset()
+    compiled = pliant.compile(program, strict=True)
+    x = torch.arange(6.0).reshape(2, 3)
+    for i, (a, b) in enumerate(objects):
+        want = outcome(program, x, a)
+        try:
+            got = outcome(compiled, x, b)
+        except InternalError as e:
+            got = f"an internal error: {e}"
+        if want != got:
+            return f"{said}, call {i}: want {want[-160:]}, got {got[-200:]}"
+    return None
+
+
+def outcome(f: Callable, *args: Any) -> str:
+    try:
+        return re.sub("0x[0-9a-f]+", "0x", repr(f(*args)))
+    except InternalError:
+        raise
+    except Exception as e:
+        return f"{type(e).__name__}: {str(e)[:200]}"
 
 
 def keeps_first_answer(f: Callable, **settings: Any) -> Callable:

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from pliant import native, turns
-from pliant.codegen import fastops, first_check, layouts
+from pliant.codegen import early_stores, fastops, first_check, layouts
+from pliant.codegen.early_stores import EarlyStore
 from pliant.codegen.effects import cannot_repeat, draws, is_kernel, written_by
 from pliant.codegen.failures import DRAWN, KEPT, NEVER, Place, Places, drawn_from, place_of, remember, states
 from pliant.codegen.flow import FlowWriter, passes_views
@@ -82,6 +83,7 @@ def build(
     keep_effects: bool = True,
     asserts: Iterable[Any] | None = None,
     lower: Lowering = pipeline.call_aten,
+    stores: Sequence[EarlyStore] = (),
 ) -> Executable:
     """Compile `ops` (default: all of the trace) into a function of `inputs` that returns `outputs`, flattened.
 
@@ -89,7 +91,7 @@ def build(
     left out. `outputs`: nested lists, tuples and dicts of traced tensors, symbolic numbers, expressions and constants.
     `guard` forces or forbids running below autograd and autocast (None: when it pays). `asserts` are the runtime assertions
     (default: those of the trace's scope); each is checked as soon as its symbols are known and raises `RuntimeError`. `lower` may
-    replace operations by others with the same results.
+    replace operations by others with the same results. `stores`: effects that it makes itself.
     """
     ops = list(trace.ops) if ops is None else list(ops)
     flat, slots = list(liveness.leaves(outputs)), list(liveness.tensors_of(inputs))
@@ -112,6 +114,7 @@ def build(
     if guard is None and (written and any(op.target is LEAVE for op in ops) or trace.data_memory):
         guard = True  # a way out bumps version counters, and writes through `.data` must not
     w = Writer(name, trace.scope, inputs, flat, lower(p).steps, checks, replay=replay, written=counted(written), lower=lower)
+    w.stores = list(stores)
     if not any(op.target is LEAVE for op in ops):
         w.versions = of_results(trace, slots, list(liveness.tensors_of(flat)))
     return w.finish(guard)
@@ -239,6 +242,7 @@ class Writer:
         self.replay = replay or []
         self.written = written or []
         self.bumped: dict[int, str] = {}  # memory of slots that is written -> the variable of one of them, where versions are bumped here
+        self.stores: list[EarlyStore] = []
         self.versions: list[tuple[TracedTensor, int]] = []  # results that the program has written to, and how often
         self.name = name
         self.leading = leading
@@ -272,9 +276,11 @@ class Writer:
         """Print, compile, and wrap up."""
         self.count_expressions()
         preamble = self.preamble(self) if self.preamble is not None else []
+        preamble += early_stores.unpacked(self.stores, self.names)
         steps = [Step(self.bind_from_inputs() + self.due_checks())]
         steps += [self.statement(op) for op in self.ops]
         self.note_state(steps)
+        stored = early_stores.insert(self, steps)
         n_calls = sum(1 for step in steps[1:] if step.lines)
         if self.written and any(is_kernel(op.target) for op in self.ops):
             guard = True  # kernels never bump version counters
@@ -330,23 +336,25 @@ class Writer:
         text += [f"    {line}" for line in closing]
         source = "\n".join(text) + "\n"
         fn = compile_text(source, self.name, self.globals)
-        remember(fn, self.places(text, starts))
+        remember(fn, self.places(text, starts, stored))
         return Executable(fn, "\n".join((source, *self.flows)), n_calls, self.globals)
 
-    def places(self, text: list[str], starts: list[int]) -> Places:
-        """Where the lines come from; `starts` are the first lines of the steps, of which the first binds symbols."""
-        lines, effects_from = {}, NEVER
+    def places(self, text: list[str], starts: list[int], stored: int | None) -> Places:
+        """Where the lines come from; `starts` are the first lines of the steps, of which the first binds symbols. `stored`: the first step
+        that makes an effect."""
+        lines: dict[int, Place] = {}
+        effects_from = NEVER if stored is None else starts[stored + 1]
         writes: list[tuple[int, str]] = []
         memory = {t.storage_id for t in self.inputs}
         known: dict[int, Place] = {}
         for n, (op, start, stop) in enumerate(zip(self.ops, starts[1:], starts[2:])):
             place = place_of(op.site, known)
             lines.update(dict.fromkeys(range(start, stop), place) if place is not None else {})
-            if effects_from == NEVER or self.bumped:
+            if start < effects_from or self.bumped:
                 at_once = not is_kernel(op.target) and not op_info(op.target).custom  # as ATen, which counts a write when it is done
-                if effects_from == NEVER and cannot_repeat(op, memory):
+                if start < effects_from and cannot_repeat(op, memory):
                     whole = type(op.target) is ExternalCall or (at_once and not leaves_a_part(self.ops, n))  # what it raises tells more
-                    effects_from = stop if whole else start
+                    effects_from = min(effects_from, stop if whole else start)
                 heard = [t for t in written_by(op) if t.storage_id in self.bumped and not op.unheard]
                 writes += [(stop if at_once else start, self.bumped[t.storage_id]) for t in heard]
         for i, line in enumerate(text, 1):

@@ -32,6 +32,7 @@ from pliant.codegen.placed_gradients import Placed
 from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.second_backward import SecondPart, Seconds, before_the_write
 from pliant.codegen.version_counters import apart, written_slots
+from pliant.errors import InternalError
 from pliant.graph import arriving
 from pliant.graph.growing import is_list
 from pliant.graph.leaving import GRADIENTS
@@ -69,9 +70,13 @@ class Planned:
         if self.plan is None:
             guard = True if self.hidden or self.turned_on else None
             ops, asserts = (None, None) if self.section is None else (self.section.ops, self.section.asserts)
-            how = {"ops": ops, "asserts": asserts, "guard": guard, "lower": lower or pipeline.call_aten}
+            if self.trace.stores and self.section is not None:
+                raise InternalError(f"{self.name}: a graph in sections makes no effects itself")
+            how = {"stores": self.trace.stores, "ops": ops, "asserts": asserts, "guard": guard, "lower": lower or pipeline.call_aten}
             made = build(self.trace, self.inputs, self.flat, name=self.name, **how)
             return replace(made, fn=with_grad(made.fn)) if self.turned_on else made
+        if self.trace.stores:
+            raise InternalError(f"{self.name}: a graph with gradients makes no effects itself")
         region = AutogradRegion(self.plan, lower, self.traced)
         made = region.build()
         self.traced = region.traced

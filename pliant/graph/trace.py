@@ -116,6 +116,7 @@ class Trace:
         self.constants: list[TracedTensor] = []
         self.exits: list[Any] = []  # ways out on the way (`leaving.Exit`), by number
         self.marks: list[Any] = []  # what is to be done first should it raise (`leaving.Exit`), by number
+        self.stores: list[Any] = []  # effects that the graph makes itself (`codegen.early_stores.EarlyStore`)
         self.undone = False  # whether the program has done something before what may raise: what the graph has written by then is put back
         self.first_write: tuple[int | None, int, Any] = None, 0, None  # the first that writes to memory of others (`late_errors.is_dirty`)
         self.assumed: list[Any] = []  # branches that it assumes to go one way (`leaving.Elsewhere`): jit's, by number

@@ -14,7 +14,7 @@ import contextlib
 import os
 import sysconfig
 from collections.abc import Iterator
-from types import MethodType, ModuleType
+from types import CodeType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate, raised_before
 from pliant.interpret.attributes import getattr_
 from pliant.interpret.capture import NULL, UNSET, Capture, Effect, Return
+from pliant.interpret.decode import decode
 from pliant.interpret.effects import written_so_far
 from pliant.interpret.state import Break, current_site, vm
 
@@ -307,6 +308,22 @@ def caught(f: Any, errors: tuple[type[Exception], ...] = RAISED) -> bool:
             continue
         taken = takes(frame, i + 1, errors) if leave is None else suppresses(leave, errors)
         if taken or taken is None and not frame.code.co_filename.startswith(LIBRARIES):
+            return True
+    return False
+
+
+def may_catch(code: CodeType, offset: int) -> bool:
+    """As `caught` of one frame, but told by its code alone: names may stand for anything, and so may managers that are not a library's."""
+    d, in_library = decode(code), code.co_filename.startswith(LIBRARIES)
+    frame, i = SimpleNamespace(decoded=d, globals={}), d.index(offset)
+    for _ in range(len(d.table) if code not in ONLY_TELLING else 0):
+        i = next((target for start, stop, target, _, _ in d.table if start <= i < stop), -1)
+        if i < 0:
+            break
+        if d.kinds[i] is not K.PUSH_EXC_INFO:
+            continue
+        taken = None if d.kinds[i + 1] in (K.EXIT, K.EXIT_METHOD) else takes(frame, i + 1, RAISED)
+        if taken or taken is None and not in_library:
             return True
     return False
 

@@ -15,6 +15,7 @@ file, same name, the line where the graph broke.
 
 from __future__ import annotations
 
+import bisect
 import builtins
 import collections
 import itertools
@@ -40,7 +41,7 @@ from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.interpret.state import vm
 from pliant.interpret.world import TENSOR_TYPES
-from pliant.jit import refused_views, region_loops, resume, rows, support
+from pliant.jit import stored_early, refused_views, region_loops, resume, rows, support
 from pliant.jit.emitted_functions import beginning, note_emitted, place_of
 from pliant.jit.failing import Again, Failing
 from pliant.jit.frame_liveness import GONE, letting_go
@@ -86,6 +87,7 @@ class Context:
     all_symbols: bool = False  # the backend wants every size as an input of its own
     torch_level: bool = False  # it gets the calls that the program made, not the operations that they came to
     numbers_from_graph: bool = False  # every symbolic number of the result is an output of the graph
+    stores: bool = False  # its graphs may make some effects themselves (`stored_early.py`)
     branches: Any = None  # the region's branches on data (`jit/branches.py`), where they may be side exits
 
 
@@ -119,6 +121,8 @@ class Emitter:
         self.going_on: dict[str, int] = {}  # what goes on with a suspended frame -> the frame's number, in the order of the calls
         self.branches: list[Any] = []
         self.exits: list[Any] = []
+        self.ends: list[int] = []  # for each effect: how many lines the effects have up to it
+        self.stored: dict[int, Any] = {}  # effects, by number, that the graph makes itself
         self.name = f"__compiled_fn_{next(_serial)}"
 
     # -- the whole ------------------------------------------------------------------------------------------------------
@@ -126,6 +130,7 @@ class Emitter:
         b, capture = self.builder, self.capture
         for effect in capture.effects:
             EFFECTS[effect.kind](self, effect)
+            self.ends.append(len(self.tail))
         # what the exit needs is made after the effects: an iterator half way through a list that has grown must find it grown
         made, replayed = len(b.lines), self.tail
         self.tail = []
@@ -140,6 +145,7 @@ class Emitter:
             self.break_(exit_)
         self.gradients_of_leaves()
         head, executable = self.graph()
+        replayed = [line for i, line in enumerate(replayed) if bisect.bisect_right(self.ends, i) not in self.stored]
         goes_on = isinstance(exit_, BreakExit)  # then others run while this function is not done
         body = [*head, *b.lines[:made], *replayed, *b.lines[made:], *(self.emptied() if goes_on else ()), *self.tail]
         if goes_on:
@@ -147,7 +153,7 @@ class Emitter:
         zones = self.zones()
         named = list(b.slots.values())  # all that is read is known by now
         body = [*self.unpacked(), *body]
-        if goes_on and any(type(key) is not str and name not in self.passed_on for key, name in b.slots.items()):
+        if self.stored or goes_on and any(type(key) is not str and name not in self.passed_on for key, name in b.slots.items()):
             body.insert(0, f"{b.constant(native.take_slots)}()")
         if self.passed_on:
             named = [name for name in named if name not in self.passed_on] + [f"*{PASSED_ON}"]
@@ -255,6 +261,12 @@ class Emitter:
         b = self.builder
         before = set(b.slots)
         lines, texts = self.taken_apart(tensors)
+        if self.context.stores:
+            self.stored = stored_early.stores(self, tensors)
+            self.capture.trace.stores = list(self.stored.values())
+            handed, handed_texts, names = stored_early.handing(self, self.capture.trace.stores)
+            lines, texts = lines + handed, texts | handed_texts
+            self.whole.update(names)
         spelled = [(t, texts.get(t.vid) or self.as_input(t)) for t in tensors] + [(s, b.slot(s.name)) for s in symbols]
         self.apart = lines
         new = {name for key, name in b.slots.items() if key not in before} - self.whole

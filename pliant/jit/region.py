@@ -58,6 +58,8 @@ from pliant.jit.weak_ids import WeakIdDict
 from pliant.lower import pipeline
 from pliant.symbolic.scope import UNFIT
 
+LOCAL = ("aten", "native")
+"""Backends whose graphs are programs of `codegen.aten`, run here."""
 RETRY, EAGER = ("retry",), ("eager",)
 GIVE_UP = 3  # internal failures of one code object before it is left alone
 SHORT_LIVED = 8  # entries that went with an object they need, before captures wait for twice as many misses each time
@@ -141,6 +143,7 @@ class Region:
             self.cache, self.miss, self.build, self.again, below, config.backend != "aten", backends.OWN.get(config.backend) is None
         )
         self.own = backends.OWN.get(config.backend) is not None and config.backend != backends.REMOTE
+        self.context.stores = config.backend in LOCAL
         self.context.branches = self.sites.branches if self.own and not config.fullgraph else None
         self.verifier = Verifier(self, config.verify) if config.verify else None
         self.tried: weakref.WeakKeyDictionary[Any, trials.Trial] = weakref.WeakKeyDictionary()  # entry points

@@ -126,7 +126,8 @@ class Emitter:
         written = [t for t, b in zip(launch.buffers, launch.kernel.buffers, strict=True) if b.written]
         made = {launch.buffers[i].vid for i in launch.made}
         checks = rechecks(ops, self.aliases, [t for t in launch.buffers if t.vid not in made], [])
-        lines.append(Op(KernelCall(launch, checks), (*launch.buffers, *launch.sizes), {}, written, "flat", site, -1, unheard=unheard(ops)))
+        call = KernelCall(launch, checks, any(map(liveness.has_effect, ops)))
+        lines.append(Op(call, (*launch.buffers, *launch.sizes), {}, written, "flat", site, -1, unheard=unheard(ops)))
         return lines
 
     def segmented(self, segment: Segment, items: list[Instruction]) -> list[Op]:
@@ -145,7 +146,8 @@ class Emitter:
         outs = [t for t in segment.outer if t.vid in written]
         lines += marks  # what they hold has memory by now, and is written before the segment may raise
         checks = rechecks(ops, self.aliases, [t for t in segment.outer if t.vid not in fresh], list(segment.taken.values()))
-        lines.append(Op(SegmentCall(segment, checks), (*segment.outer, *segment.leaves), {}, outs, "flat", site, -1, unheard=unheard(ops)))
+        call = SegmentCall(segment, checks, any(map(liveness.has_effect, ops)))
+        lines.append(Op(call, (*segment.outer, *segment.leaves), {}, outs, "flat", site, -1, unheard=unheard(ops)))
         return lines
 
 

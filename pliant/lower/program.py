@@ -108,12 +108,13 @@ class Alloc(Op):
 class KernelCall:
     """The target of an operation that is a kernel. `launcher` is set when it has been compiled."""
 
-    __slots__ = ("checks", "launch", "launcher")
+    __slots__ = ("checks", "fails", "launch", "launcher")
 
-    def __init__(self, launch: Launch, checks: list[Any] | None = None) -> None:
+    def __init__(self, launch: Launch, checks: list[Any] | None = None, fails: bool = True) -> None:
         self.launch = launch
         self.launcher: Callable[..., None] | None = None
         self.checks = checks or []  # operations that tell which of its checks fails first (`rechecks.py`)
+        self.fails = fails  # whether it checks data at all
 
     def __str__(self) -> str:
         return self.launch.kernel.name
@@ -122,12 +123,13 @@ class KernelCall:
 class SegmentCall:
     """The target of an operation that is a segment. `launcher` is set when it has been compiled."""
 
-    __slots__ = ("checks", "launcher", "segment")
+    __slots__ = ("checks", "fails", "launcher", "segment")
 
-    def __init__(self, segment: Any, checks: list[Any] | None = None) -> None:
+    def __init__(self, segment: Any, checks: list[Any] | None = None, fails: bool = True) -> None:
         self.segment = segment
         self.launcher: Callable[..., None] | None = None
         self.checks = checks or []
+        self.fails = fails
 
     def __str__(self) -> str:
         return self.segment.name

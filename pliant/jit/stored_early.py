@@ -1,0 +1,111 @@
+"""Which stores of a program its graph may make itself (`codegen/early_stores.py`), and how it is handed what these need.
+
+The frame must hold nothing of what stood there: only tensors that the guard found in the program's objects, which the graph alone reads.
+And no more may be told from when a store is made than in eager: all that comes before it among the effects only stores, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.codegen.early_stores import GIVEN, EarlyStore, given_away
+from pliant.graph.traced import TracedTensor
+from pliant.interpret import late_errors
+from pliant.interpret.world import TENSOR_TYPES
+from pliant.lower import liveness, views
+from pliant.lower.autograd import needs_node
+
+STORING = frozenset(("dict_set", "setattr", "list_extend", "cell_set", "global_set"))
+"""Effects that run no code of the program's."""
+LARGE = 64 << 10
+"""Bytes from which on tensors of a known size are worth it."""
+
+
+def stores(emitter: Any, tensors: list[TracedTensor]) -> dict[int, EarlyStore]:
+    """By the number of the effect: those that the graph makes itself. `tensors`: its inputs."""
+    b, capture = emitter.builder, emitter.capture
+    found = dict(candidates(emitter, {id(capture.world.real.get(id(t))): t for t in tensors}))
+    if not found or not may_store(capture, [*tensors], [value for value, _ in b.outputs.values()]):
+        return {}
+    made = made_here(capture.trace, tensors, [s.value for s in found.values()])
+    written = {t.storage_id for op in capture.trace.ops for t in liveness.written(op)}
+    return {
+        n: s for n, s in found.items()
+        if s.value.vid in made and not {s.value.storage_id, s.old.storage_id} & written and id(s.old) not in b.outputs
+    }  # fmt: skip
+
+
+def candidates(emitter: Any, inputs: dict[int, TracedTensor]) -> Any:
+    """Stores of a result where an input stands that nothing but the graph reads."""
+    b = emitter.builder
+    for n, effect in enumerate(emitter.capture.effects):
+        if effect.kind not in STORING:
+            return
+        target, (key, value) = effect.target, effect.args if len(effect.args) == 2 else (None, None)
+        if effect.kind != "dict_set" or type(target) not in (dict, list) or type(key) not in (str, int) or type(value) is not TracedTensor:
+            continue
+        old = inputs.get(id(target[key] if type(target) is list else target.get(key)))
+        if old is None or id(value) not in b.outputs or not is_plain(value) or not is_plain(old) or not pays(value):
+            continue
+        if is_own_slot(b, old.source) and emitter.target(target) in b.slots.values():
+            yield n, EarlyStore(target, key, value, old)
+
+
+def is_plain(t: TracedTensor) -> bool:
+    return t.pytype in TENSOR_TYPES and not t.requires_grad
+
+
+def pays(t: TracedTensor) -> bool:
+    """Whether it is of a size that changes, or large."""
+    if any([type(n) is not int for n in t.sizes]):
+        return True
+    n = t.dtype.itemsize
+    for size in t.sizes:
+        n *= size
+    return n >= LARGE
+
+
+def is_own_slot(b: Any, source: Any) -> bool:
+    """Whether the tensor at `source` will be in a slot that nothing has asked for yet."""
+    of_state = b.state_param and source.op == "index" and source.base is not None and source.base.op == "local"
+    return source.op not in ("local", "const") and not of_state and source not in b.slots
+
+
+def may_store(capture: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+    """Whether the graph is one plain function that returns, and an exception that it raises late would meet no handler in the frame."""
+    trace = capture.trace
+    if capture.under_modes or capture.world.made_leaves or capture.world.parts or trace.parts or trace.data_memory:
+        return False
+    if trace.exits or trace.marks or trace.assumed or trace.hooked or trace.wrapping or needs_node(trace, inputs, outputs):
+        return False
+    known: dict[int, bool] = {}
+    return not any([may_be_caught(op.site, known) for op in trace.ops])
+
+
+def may_be_caught(site: Any, known: dict[int, bool]) -> bool:
+    """Whether the program may handle what an operation at `site` raises. `known`: what was found of sites, by `id`."""
+    if site is None or site.code is None:
+        return False
+    found = known.get(id(site))
+    if found is None:
+        found = known[id(site)] = may_be_caught(site.outer, known) or late_errors.may_catch(site.code, site.offset)
+    return found
+
+
+def made_here(trace: Any, inputs: list[TracedTensor], values: list[TracedTensor]) -> set[int]:
+    """The vids of those values whose memory an operation has made, and which are no views of it."""
+    outside = {t.storage_id for t in (*inputs, *trace.inputs)}
+    steps = views.output_steps(trace.ops, values)
+    made = {t.vid for op in trace.ops for t in liveness.op_outputs(op)}
+    return {v.vid for v in values if v.vid in made and v.vid not in steps and v.storage_id not in outside and v.constant is None}
+
+
+def handing(emitter: Any, made: list[EarlyStore]) -> tuple[list[str], dict[int, str], list[str]]:
+    """(lines in front of the graph, how each input in them is spelled in its call, the variables that were handed over)"""
+    if not made:
+        return [], {}, []
+    tensors, targets = given_away(made)
+    slots = [emitter.as_input(t) for t in tensors]
+    given = [*slots, *map(emitter.target, targets)]
+    spelled = dict.fromkeys([t.vid for t in tensors], "None") | {tensors[0].vid: GIVEN}
+    return [f"{GIVEN} = [{', '.join(given)}]", f"{' = '.join(slots)} = None"], spelled, given

@@ -41,7 +41,7 @@ from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.interpret.state import vm
 from pliant.interpret.world import TENSOR_TYPES
-from pliant.jit import stored_early, refused_views, region_loops, resume, rows, support
+from pliant.jit import refused_views, region_loops, resume, rows, stored_early, support
 from pliant.jit.emitted_functions import beginning, note_emitted, place_of
 from pliant.jit.failing import Again, Failing
 from pliant.jit.frame_liveness import GONE, letting_go

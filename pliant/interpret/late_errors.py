@@ -312,8 +312,8 @@ def caught(f: Any, errors: tuple[type[Exception], ...] = RAISED) -> bool:
     return False
 
 
-def may_catch(code: CodeType, offset: int) -> bool:
-    """As `caught` of one frame, but told by its code alone: names may stand for anything, and so may managers that are not a library's."""
+def may_catch(world: Any, code: CodeType, offset: int) -> bool:
+    """As `caught` of one frame, but told behind the capture, by its code and which managers it has entered: a name may stand for anything."""
     d, in_library = decode(code), code.co_filename.startswith(LIBRARIES)
     frame, i = SimpleNamespace(decoded=d, globals={}), d.index(offset)
     for _ in range(len(d.table) if code not in ONLY_TELLING else 0):
@@ -322,7 +322,12 @@ def may_catch(code: CodeType, offset: int) -> bool:
             break
         if d.kinds[i] is not K.PUSH_EXC_INFO:
             continue
-        taken = None if d.kinds[i + 1] in (K.EXIT, K.EXIT_METHOD) else takes(frame, i + 1, RAISED)
+        if d.kinds[i + 1] in (K.EXIT, K.EXIT_METHOD):
+            entered = min(start for start, _, target, _, _ in d.table if target == i) - 1
+            leaves = world.managers.get((id(code), entered), [None])
+            taken = False if all([of_torch(leave) or suppresses(leave, RAISED) is False for leave in leaves]) else None
+        else:
+            taken = takes(frame, i + 1, RAISED)
         if taken or taken is None and not in_library:
             return True
     return False

@@ -619,6 +619,7 @@ def before_with(f: Any, a: Any) -> None:
     m = s[-1]
     enter = special_method(m, "__enter__")
     leave = special_method(m, "__exit__", " (missed __exit__ method)")
+    vm.world.managers.setdefault((id(f.code), f.pc - 1), []).append(leave)
     r = vm.call(enter, (), {})
     s[-1] = leave
     s.append(r)

@@ -68,6 +68,7 @@ class World:
         self.cell_values: dict[int, tuple] = {}
         self.cell_writes: dict[int, Any] = {}
         self.own_functions: dict[int, Any] = {}  # functions and classes that the program made
+        self.managers: dict[tuple[int, int], list] = {}  # (id of a code, a `with`) -> the `__exit__` of what it has entered
         self.own_classes: list[type] = []
         self.dict_owners: dict[int, tuple] = {}  # id of a `__dict__` that the program has asked for -> (it, the object made here)
         self.named_properties: dict[int, tuple] = {}  # properties that a class has told their name: (property, name)

@@ -79,16 +79,16 @@ def may_store(capture: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     if trace.exits or trace.marks or trace.assumed or trace.hooked or trace.wrapping or needs_node(trace, inputs, outputs):
         return False
     known: dict[int, bool] = {}
-    return not any([may_be_caught(op.site, known) for op in trace.ops])
+    return not any([may_be_caught(capture.world, op.site, known) for op in trace.ops])
 
 
-def may_be_caught(site: Any, known: dict[int, bool]) -> bool:
+def may_be_caught(world: Any, site: Any, known: dict[int, bool]) -> bool:
     """Whether the program may handle what an operation at `site` raises. `known`: what was found of sites, by `id`."""
     if site is None or site.code is None:
         return False
     found = known.get(id(site))
     if found is None:
-        found = known[id(site)] = may_be_caught(site.outer, known) or late_errors.may_catch(site.code, site.offset)
+        found = known[id(site)] = may_be_caught(world, site.outer, known) or late_errors.may_catch(world, site.code, site.offset)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
 from collections.abc import Callable
@@ -67,6 +68,29 @@ class InLists(Layers):
         for i, layer in enumerate(self.layers):
             keys[i] = torch.cat([keys[i], layer(x)], 0)
             x = x + torch.softmax(x @ keys[i].t(), -1) @ keys[i]
+        return x
+
+
+class InScopes(Layers):
+    """Inside of settings of PyTorch's, in its own code."""
+
+    def forward(self, x: torch.Tensor, slots: list[Slot]) -> torch.Tensor:
+        with torch.inference_mode(False), torch.no_grad():
+            for layer, s in zip(self.layers, slots, strict=True):
+                with torch.autocast("cpu", enabled=False):
+                    s.k = torch.cat([s.k, layer(x)], 0)
+                x = x + torch.softmax(x @ s.k.t(), -1) @ s.k
+            return x
+
+
+class Suppressed(Layers):
+    """In the hands of a manager that keeps what is raised."""
+
+    def forward(self, x: torch.Tensor, slots: list[Slot]) -> torch.Tensor:
+        with contextlib.suppress(RuntimeError):
+            for layer, s in zip(self.layers, slots, strict=True):
+                s.k = torch.cat([s.k, layer(x)], 0)
+                x = x + torch.softmax(x @ s.k.t(), -1) @ s.k
         return x
 
 
@@ -146,7 +170,7 @@ class Buffers(Layers):
         return self.seen.sum(0) + slots[0].k.sum(0)
 
 
-MODULES = [Plain, InDicts, InLists, Counted, Broken, Kept, Viewed, Written, Shared, Buffers]
+MODULES = [Plain, InDicts, InLists, InScopes, Suppressed, Counted, Broken, Kept, Viewed, Written, Shared, Buffers]
 
 
 def slots_of(seed: int, one: bool = False) -> list[Slot]:
@@ -313,7 +337,7 @@ def test_graphs_make_them(monkeypatch: pytest.MonkeyPatch) -> None:
         return insert(writer, steps)
 
     monkeypatch.setattr(early_stores, "insert", noted)
-    for cls, most in ((Plain, N), (InDicts, N), (InLists, N), (Counted, N), (Broken, N), (Kept, 2), (Written, 1), (Looked, N)):
+    for cls, most in ((Plain, N), (InDicts, N), (InLists, N), (InScopes, N), (Suppressed, 0), (Counted, N), (Broken, N), (Kept, 2), (Written, 1), (Looked, N)):
         seen.clear()
         _, compiled = twins(cls, **HOWS["native"])
         slots = slots_of(1)

@@ -313,7 +313,7 @@ def caught(f: Any, errors: tuple[type[Exception], ...] = RAISED) -> bool:
 
 
 def may_catch(world: Any, code: CodeType, offset: int) -> bool:
-    """As `caught` of one frame, but told behind the capture, by its code and which managers it has entered: a name may stand for anything."""
+    """As `caught` of one frame, but told behind the capture, by its code and the managers it has entered: names may stand for anything."""
     d, in_library = decode(code), code.co_filename.startswith(LIBRARIES)
     frame, i = SimpleNamespace(decoded=d, globals={}), d.index(offset)
     for _ in range(len(d.table) if code not in ONLY_TELLING else 0):

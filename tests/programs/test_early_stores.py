@@ -327,6 +327,13 @@ def test_not_while_gradients_are_recorded() -> None:
     close([p.grad for p in compiled.parameters()], grads)
 
 
+MAKES: dict[type, int] = {
+    Plain: N, InDicts: N, InLists: N, InScopes: N, Suppressed: 0, Counted: N, Broken: N,
+    Kept: 2, Written: 1, Looked: N,
+}
+"""How many stores the graph of each makes."""
+
+
 def test_graphs_make_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the modules that are said to, does."""
     seen: list[int] = []
@@ -337,7 +344,7 @@ def test_graphs_make_them(monkeypatch: pytest.MonkeyPatch) -> None:
         return insert(writer, steps)
 
     monkeypatch.setattr(early_stores, "insert", noted)
-    for cls, most in ((Plain, N), (InDicts, N), (InLists, N), (InScopes, N), (Suppressed, 0), (Counted, N), (Broken, N), (Kept, 2), (Written, 1), (Looked, N)):
+    for cls, most in MAKES.items():
         seen.clear()
         _, compiled = twins(cls, **HOWS["native"])
         slots = slots_of(1)

@@ -8,7 +8,7 @@ its guard fails, and the guard says what to do differently next time:
 | an int read from an object                 | at once: symbolic, and with it the other ints of the same list, and   |
 |                                            | of the same argument unless that is a module                          |
 | the identity of a Python function          | at once: its code and its closure are guarded instead                 |
-| the static size of a parameter or buffer   | at once: dynamic                                                      |
+| the static sizes of parameters or buffers  | at once: dynamic, all that have changed                               |
 | a size that is 0 or 1                      | a graph for each; in the end open to all (`small_sizes.py`)           |
 | a relation over sizes that a loop rests on | after BACKOFF failures: the loop stays in Python, its body is compiled |
 | a relation over sizes, elsewhere           | after BACKOFF failures: both sides are one operation of the graph, or |
@@ -41,6 +41,7 @@ from pliant.interpret.actions import ACTIONS
 from pliant.interpret.opaque import ClassName, class_name
 from pliant.jit import branches
 from pliant.jit.branches import Branches
+from pliant.jit.changes import module_state
 from pliant.jit.plain_python import PlainPython
 from pliant.jit.raising_lines import RaisingLines
 from pliant.jit.resume import origin_of
@@ -377,12 +378,6 @@ def changed_arguments(lessons: Iterable[Lesson], args: tuple) -> list[Guard]:
             if type(now) is not type(given.value) or now != given.value:
                 found.append(Guard(given.path, given.kind, given.value, given.site))
     return found
-
-
-def module_state(source: Source) -> bool:
-    """A parameter or buffer: `….__dict__['_parameters' | '_buffers'][name]`."""
-    b = source.base
-    return source.op == "key" and b is not None and b.op == "key" and b.arg in ("_parameters", "_buffers")
 
 
 def loop_from(code: CodeType, offset: int) -> int | None:

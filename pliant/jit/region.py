@@ -43,7 +43,7 @@ from pliant.interpret.classes import REFUSED
 from pliant.interpret.opaque import class_name
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
-from pliant.jit import checkpoints, dims, modes, resume, side_exits, stance, tracers, trials
+from pliant.jit import changes, checkpoints, dims, modes, resume, side_exits, stance, tracers, trials
 from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import LEARNED, History, Lesson, Sites, changed_arguments, lesson, pinned_numbers
 from pliant.jit.nested_frames import Below
@@ -592,12 +592,15 @@ class Region:
                 continue
             reasons.append(why.text)
             newest = native_guard is tried[0][0]
+            found = changes.changed(info.guards, fn, args) if newest else []
+            others = [g for g in found if not record.history.is_dynamic(g.source)]  # which are learned by it
+            guards += [(g, True) for g in others]
             learnt = info.guards[why.guard].guard() if why.guard is not None else None
             if learnt is not None:
                 guards.append((learnt, newest))
                 if newest and why.lengths is not None and learnt.site is not None:
                     self.sites.lists.change(learnt.site, *why.lengths, info.operations)
-            elif why.relation is not None and newest:
+            elif why.relation is not None and newest and not others:
                 site = info.relations[why.relation][1]
                 if site is not None:
                     sites.append(site)

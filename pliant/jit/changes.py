@@ -1,0 +1,107 @@
+"""All that a call comes with that is another than an entry was compiled for, of what is a symbol once it has changed.
+
+A guard tells of the first difference that it meets. Where several things change from call to call (the caches of all layers, the numbers of
+a schedule), each would take a capture of its own to be learned; and a guard may fail elsewhere for them, on an equation between a size
+that is a symbol and one that is compiled in, where no instruction is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import FunctionType, MemberDescriptorType
+from typing import Any
+
+from pliant.graph.originals import torch
+from pliant.guards.guard import Guard
+from pliant.guards.source import Source
+from pliant.guards.views import VIEWS
+from pliant.jit.persist.names import ABSENT, read
+
+KINDS = ("_parameters", "_buffers")
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+NUMBERS = (int, float)
+OF_SCALARS = ("scalar_number", "small_scalar_number")
+
+
+def module_state(source: Source) -> bool:
+    """A parameter or buffer: `….__dict__['_parameters' | '_buffers'][name]`."""
+    b = source.base
+    return source.op == "key" and b is not None and b.op == "key" and b.arg in KINDS
+
+
+def changed(lessons: Iterable[Any], fn: FunctionType, args: tuple) -> list[Guard]:
+    """The guards of parameters and buffers that have other sizes now, and as many; of numbers that are others of their type; of functions
+    that others stand in the place of. `lessons`: of all guards of an entry."""
+    found = []
+    known: dict[Source, Any] = {}
+    for lesson in lessons:
+        is_other = CHANGES.get(lesson.kind)
+        if is_other is None or not is_other(lesson, UNREAD):
+            continue
+        guard = lesson.guard()
+        if guard is None or guard.kind == "TENSOR_MATCH" and not module_state(guard.source):
+            continue
+        if is_other(lesson, at(guard.source, fn, args, known)):
+            found.append(guard)
+    return found
+
+
+UNREAD = object()
+"""In the place of a value: whether some value may be another."""
+
+
+def other_sizes(lesson: Any, now: Any) -> bool:
+    asked = lesson.value.sizes
+    if now is UNREAD:
+        return any([n is not None for n in asked])
+    if type(now) not in PLAIN:
+        return False
+    sizes = torch.Tensor.size(now)
+    return len(asked) == len(sizes) and any([a is not None and a != n for a, n in zip(asked, sizes, strict=True)])
+
+
+def other_number(lesson: Any, now: Any) -> bool:
+    t = type(lesson.value)
+    return t in NUMBERS and (now is UNREAD or type(now) is t and now != lesson.value)
+
+
+def other_function(lesson: Any, now: Any) -> bool:
+    if lesson.function is None:
+        return False
+    return now is UNREAD or type(now) is FunctionType and now is not lesson.function()
+
+
+CHANGES = {"TENSOR_MATCH": other_sizes, "EQ_MATCH": other_number, "ID_MATCH": other_function}
+
+
+def at(source: Source, fn: FunctionType, args: tuple, known: dict[Source, Any]) -> Any:
+    """What is at a source now, as far as no code of the program's has to run to tell; else ABSENT."""
+    if source not in known:
+        if source.base is None:
+            known[source] = of_frame(source, fn, args)
+        else:
+            base = at(source.base, fn, args, known)
+            known[source] = base if base is ABSENT else step(base, source.op, source.arg)
+    return known[source]
+
+
+def step(o: Any, op: str, arg: Any) -> Any:
+    """One step of a source: what the disk can name, slots, and numbers of NumPy's scalars."""
+    try:
+        if op == "apply":
+            return VIEWS[arg](o) if arg in OF_SCALARS and type(o).__module__ == "numpy" else ABSENT
+        if op == "attr":
+            slot = next((vars(c)[arg] for c in type(o).__mro__ if arg in vars(c)), None)
+            if type(slot) is MemberDescriptorType:
+                return slot.__get__(o)
+    except (AttributeError, OverflowError):
+        return ABSENT
+    return read(o, op, arg)
+
+
+def of_frame(source: Source, fn: FunctionType, args: tuple) -> Any:
+    if source.op == "local":
+        return args[source.arg[0]]
+    if source.op == "const":
+        return source.arg.obj
+    return fn if source.op == "func" else fn.__globals__.get(source.arg, ABSENT) if source.op == "global" else ABSENT

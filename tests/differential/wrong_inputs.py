@@ -126,6 +126,8 @@ def of_another(op: Any, rng: random.Random, args: list, named: dict) -> tuple[st
             return None
         how = rng.choice(list(OUTS))
         return f"out= {how}", args, {**named, "out": OUTS[how](out)}
+    if not leaves:
+        return None
     place = rng.randrange(len(leaves))
     was = leaves[place]
     if isinstance(was, torch.Tensor):
@@ -150,6 +152,12 @@ def of_another(op: Any, rng: random.Random, args: list, named: dict) -> tuple[st
 def refused() -> list[tuple[Any, int, Any]]:
     """Each operator with the inputs that PyTorch's own tests hold to be wrong."""
     return [(op, i, e) for op in op_db if op.error_inputs_func is not None for i, e in enumerate(op.error_inputs("cpu"))]
+
+
+def samples_of(op: Any, count: int) -> list[Any]:
+    """Of floats, where there are any; none of an operator that is not there for the CPU."""
+    dtypes = sorted(op.dtypes, key=lambda d: (d is not torch.float32, str(d)))
+    return samples(op, dtypes[0], count) if dtypes else []
 
 
 def given(sample: Any) -> tuple[list, dict]:
@@ -195,8 +203,9 @@ class Held:
         self.t = t
 
     def __eq__(self, other: Any) -> bool:
-        rtol = 1e-2 if self.t.dtype in (torch.float16, torch.bfloat16) else 1e-4
-        return torch.allclose(self.t, other.t, rtol, rtol * 1e-1, equal_nan=True) if self.t.numel() else True
+        rtol = 1e-2 if self.t.dtype.itemsize < 4 else 1e-4
+        a, b = (t.to(torch.complex128 if t.is_complex() else torch.float64) for t in (self.t, other.t))
+        return torch.allclose(a, b, rtol, rtol * 1e-1, equal_nan=True)
 
     def __repr__(self) -> str:
         return str(self.t[:4].tolist())
@@ -225,15 +234,14 @@ def case(number: int) -> tuple[str, Any, Callable, tuple, list[tuple[list, dict]
     form, order = FORMS[number % len(FORMS)], ORDERS[number // len(FORMS) % len(ORDERS)]
     if number < len(wrong) * ways:
         op, i, e = wrong[number // ways]
-        right = samples(op, torch.float32 if torch.float32 in op.dtypes else min(op.dtypes, key=str), 1)
+        right = samples_of(op, 1)
         if not right:
             return None
         return f"{op.full_name}, wrong input {i}", op, form, order, [given(right[0]), given(e.sample_input)]
     rng = random.Random(number)
     op = rng.choice(op_db)
-    dtype = torch.float32 if torch.float32 in op.dtypes else min(op.dtypes, key=str)
     torch.manual_seed(number)
-    found = samples(op, dtype, 8)
+    found = samples_of(op, 8)
     if not found:
         return None
     right = given(rng.choice(found))
@@ -251,7 +259,7 @@ def examine(number: int, backend: str = "aten") -> str | None:
     said, op, form, order, inputs = found
     pliant.reset()
     compiled = pliant.compile(form, strict=True, backend=backend)
-    values = not SKIPPED.search(op.name)
+    values = not SKIPPED.search(op.name) and "meta" not in said  # whose kernels of the CPU give memory that nobody wrote
     function = op.op
     if number % 7 == 0 and op.inplace_variant is not None:
         function, said = op.inplace_variant, f"{said}, in place"

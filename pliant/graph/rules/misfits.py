@@ -38,6 +38,13 @@ def misfit(trace: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
     return NotImplemented
 
 
+def by_meta(trace: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """What PyTorch's shape function says of an operator whose rule does not know; raises what it raises."""
+    from pliant.graph.dispatch import through_meta
+
+    return through_meta(trace, func, args, kwargs)
+
+
 def one_size(trace: Any, a: Any, b: Any) -> bool:
     """Whether two tensors have the same sizes, as eager demands."""
     return len(a) == len(b) and all([require_equal(trace, m, n) for m, n in zip(a, b, strict=True)])

@@ -12,6 +12,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from torch.utils._pytree import tree_map
+
 from pliant.graph import layout, symnode
 from pliant.graph.operands import PLAIN, op_inputs
 from pliant.graph.originals import math, torch
@@ -50,6 +52,12 @@ TRIED = named(
     "_foreach_add _foreach_add_ _foreach_sub _foreach_sub_ _foreach_mul _foreach_mul_ _foreach_div _foreach_div_")
 """Operators that look at all of their operands before they touch memory, and may be tried on made-up ones. Others are never run to learn
 what they say: those that draw would move a generator on, packed weights of the quantized ones hold addresses."""
+TOGETHER = named(
+    "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit convolution _cdist_forward _softmax_backward_data "
+    "_log_softmax_backward_data grid_sampler_2d grid_sampler_3d linalg_cross masked_select")
+"""Operators whose kernels say which floats may meet, once they have looked at sizes: they are tried on operands of likely sizes."""
+MOST_TRIED = 1 << 20
+"""Elements of the largest of these."""
 HALVES = TRIED | named(
     "embedding index index_select gather _scaled_dot_product_flash_attention_for_cpu mkldnn_rnn_layer embedding_dense_backward "
     "convolution_backward native_layer_norm_backward native_group_norm_backward native_batch_norm_backward")
@@ -67,6 +75,8 @@ def refuse(op: Any) -> None:
     tensors = op_inputs(op)
     if error is None and (mixed(tensors) or not any([t.dtype in ALL for t in tensors])) and may_try(op):
         error = refusal(known(op))
+    if error is None and op.target._schema.name in TOGETHER and mixed(tensors):
+        error = refusal(together(op))
     if error is None and op.target._schema.name in BOUNDS:
         error = beyond_bounds(op)
     if error is not None:
@@ -146,6 +156,31 @@ def mixed(tensors: Sequence[TracedTensor]) -> bool:
     return len({t.dtype for t in tensors if t.dtype in FLOATS}) > 1
 
 
+def together(op: Any) -> Exception | None:
+    """What ATen raises for tensors of these dtypes and of likely sizes. None if they are large."""
+    def likely(v: Any) -> Any:
+        t = type(v)
+        if t is TracedTensor:
+            sizes = [likely(n) for n in v.sizes]
+            if math.prod(sizes) > MOST_TRIED:
+                raise OverflowError
+            return torch.ones(sizes, dtype=v.dtype, device="cpu")
+        return int(v.node.scope.optimization_hint(v.node.expr, 3)) if t is torch.SymInt else STAND.get(t, v)
+
+    key = (TOGETHER, op.target, shape_of(op.args), shape_of(op.kwargs))
+    if key not in _known:
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+            try:
+                _known[key] = None
+                op.target(*tree_map(likely, op.args), **tree_map(likely, op.kwargs))
+            except OverflowError:
+                del _known[key]
+                return None
+            except Exception as e:
+                _known[key] = e.with_traceback(None)
+    return _known[key]
+
+
 def beside_complex(op: Any) -> bool:
     """Whether a complex number decides on the dtype that ATen computes in, or stands where only a real one may."""
     return complex in map(type, op.args) or complex in map(type, op.kwargs.values())
@@ -206,7 +241,7 @@ MOST_COUNTED = 16
 NO_CODE = ("not support", "only support", "no longer support", "expected dtype", "not implemented", "argument alpha must", "must be either",
     "Boolean alpha", "cannot be converted to type", "can't be cast to the desired output type", "a non-complex scalar",
     "not yet implemented", "Expected object of scalar type", "to be one of", "same dtype", "should be the same", "expected scalar type",
-    "to have same dtype")
+    "to have same dtype", "mixed dtype", "expected BoolTensor")
 """What a kernel says of dtypes and kinds of numbers, and of texts that it does not know (the `approximate` of `gelu`)."""
 
 

@@ -998,11 +998,13 @@ def raises_behind_a_write(x, w):
     raise KeyError("none")
 
 
-ANSWERS = ("numel", "dim", "stride", "is_conj", "is_neg", "is_complex", "is_floating_point", "storage_offset", "is_inference",
-    "size", "untyped_storage", "detach", "abs", "square", "mean", "resolve_neg", "resolve_conj", "isnan", "isfinite", "any", "all", "sum", "max",
-    "to", "double", "clone", "set_", "as_strided", "requires_grad_", "detach_", "element_size", "numpy", "cpu", "nan_to_num", "reshape",
-    "__sub__", "__le__", "__eq__", "__or__", "__and__", "__invert__", "__add__", "__rmul__", "__bool__", "__float__", "__int__", "__getitem__",
-    "__format__", "__repr__", "__reduce_ex__", "tolist", "item")  # fmt: skip
+ANSWERS = (
+    "numel", "dim", "stride", "is_conj", "is_neg", "is_complex", "is_floating_point", "storage_offset", "is_inference", "size",
+    "untyped_storage", "detach", "abs", "square", "mean", "resolve_neg", "resolve_conj", "isnan", "isfinite", "any", "all", "sum",
+    "max", "to", "double", "clone", "set_", "as_strided", "requires_grad_", "detach_", "element_size", "numpy", "cpu", "nan_to_num",
+    "reshape", "__sub__", "__le__", "__eq__", "__or__", "__and__", "__invert__", "__add__", "__rmul__", "__bool__", "__float__",
+    "__int__", "__getitem__", "__format__", "__repr__", "__reduce_ex__", "tolist", "item",
+)  # fmt: skip
 
 
 def refuses(*args, **kwargs):

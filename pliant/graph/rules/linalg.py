@@ -101,11 +101,6 @@ def alike(trace: Any, x: TracedTensor, other: TracedTensor) -> bool:
     return len(x.sizes) == len(other.sizes) > 0 and all([equal(trace, p, q) for p, q in zip(x.sizes, other.sizes)])
 
 
-@rule("linalg_cross")
-def cross(trace: Any, a: TracedTensor, b: TracedTensor, *, dim: Any = -1) -> Any:
-    return NotImplemented if a.dtype is b.dtype else misfit(trace, torch.ops.aten.linalg_cross.default, a, b, dim=dim)
-
-
 @rule("_trilinear")
 def trilinear(
     trace: Any, a: TracedTensor, b: TracedTensor, c: TracedTensor, expand1: Any, expand2: Any, expand3: Any, summed: Any, unrolled: Any = 1

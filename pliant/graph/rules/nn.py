@@ -22,7 +22,7 @@ from pliant.graph.rules.shape import (
     same,
     strided,
 )
-from pliant.graph.rules.table import add, aten, rule
+from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic import ops
 
@@ -123,17 +123,6 @@ def native_batch_norm(
 @rule("_native_batch_norm_legit.no_stats")
 def batch_norm_without_stats(trace: Any, x: TracedTensor, weight: Any, bias: Any, training: bool, momentum: Any, eps: float) -> Any:
     return batch_norm(trace, x, training, weight, bias)
-
-
-def sampler(func: Any) -> Any:
-    def rule_of(trace: Any, x: TracedTensor, grid: TracedTensor, *args: Any) -> Any:
-        return NotImplemented if x.dtype is grid.dtype else misfit(trace, func, x, grid, *args)
-
-    return rule_of
-
-
-add(sampler(aten.grid_sampler_2d.default), "grid_sampler_2d")
-add(sampler(aten.grid_sampler_3d.default), "grid_sampler_3d")
 
 
 # convolution and pooling -------------------------------------------------------------------------------------

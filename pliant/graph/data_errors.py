@@ -57,7 +57,7 @@ def chooses(target: Any) -> bool:
 @of_operator
 def depends(target: Any) -> bool:
     """Do its operands tell whether the operator raises on bad data (`raises_here`)?"""
-    return divides(target) or chooses(target) or target in REFUSES or target._schema.name in BOUNDS
+    return divides(target) or chooses(target) or target in REFUSES or target in BOUNDS
 
 
 def raises_here(op: Any) -> bool:

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 
 from pliant.graph import layout, symnode
 from pliant.graph.operands import PLAIN, op_inputs
+from pliant.graph.operators import Column, overloads
 from pliant.graph.originals import math, torch
 from pliant.graph.schema import argument, op_info
 from pliant.graph.traced import TracedTensor
@@ -52,9 +53,11 @@ TRIED = named(
     "_foreach_add _foreach_add_ _foreach_sub _foreach_sub_ _foreach_mul _foreach_mul_ _foreach_div _foreach_div_")
 """Operators that look at all of their operands before they touch memory, and may be tried on made-up ones. Others are never run to learn
 what they say: those that draw would move a generator on, packed weights of the quantized ones hold addresses."""
-TOGETHER = named(
-    "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit convolution _cdist_forward _softmax_backward_data "
-    "_log_softmax_backward_data grid_sampler_2d grid_sampler_3d linalg_cross masked_select")
+TOGETHER = Column("meets")
+TOGETHER.add(*overloads((
+    "native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "convolution", "_cdist_forward",
+    "_softmax_backward_data", "_log_softmax_backward_data", "grid_sampler_2d", "grid_sampler_3d", "linalg_cross", "masked_select",
+)))  # fmt: skip
 """Operators whose kernels say which floats may meet, once they have looked at sizes: they are tried on operands of likely sizes."""
 MOST_TRIED = 1 << 20
 """Elements of the largest of these."""
@@ -75,9 +78,9 @@ def refuse(op: Any) -> None:
     tensors = op_inputs(op)
     if error is None and (mixed(tensors) or not any([t.dtype in ALL for t in tensors])) and may_try(op):
         error = refusal(known(op))
-    if error is None and op.target._schema.name in TOGETHER and mixed(tensors):
+    if error is None and op.target in TOGETHER and mixed(tensors):
         error = refusal(together(op))
-    if error is None and op.target._schema.name in BOUNDS:
+    if error is None and op.target in BOUNDS:
         error = beyond_bounds(op)
     if error is not None:
         raise type(error)(*error.args)
@@ -103,17 +106,16 @@ def refuse(op: Any) -> None:
                 convert(v, dtype=made.dtype, device="cpu")
 
 
-BOUNDS: dict[str, tuple[tuple[str, Any, int], ...]] = {
-    "aten::softshrink": (("lambd", ops.ge, 0),),
-    "aten::huber_loss": (("delta", ops.gt, 0),),
-}
+BOUNDS = Column("bounds")
+BOUNDS.update(dict.fromkeys(overloads(("softshrink",)), (("lambd", ops.ge, 0),)))
+BOUNDS.update(dict.fromkeys(overloads(("huber_loss",)), (("delta", ops.gt, 0),)))
 """Settings of which kernels alone ask whether they are in bounds: (name, what has to hold, of which number)."""
 
 
 def beyond_bounds(op: Any) -> Exception | None:
     """What ATen raises for a setting that is out of bounds. One that varies is guarded to be within."""
     info = op_info(op.target)
-    for name, holds, bound in BOUNDS[op.target._schema.name]:
+    for name, holds, bound in BOUNDS[op.target]:
         v = argument(info, op.args, op.kwargs, name)
         if type(v) in VARIES and v.node.expr.backed:
             within = layout.ask(v.node.scope, holds(v.node.expr, bound), symnode.site_hook())
@@ -127,7 +129,7 @@ def beyond_bounds(op: Any) -> Exception | None:
 def unsure(op: Any) -> bool:
     """Whether a setting that has to be in bounds is known to the run alone: ATen looks then."""
     info = op_info(op.target)
-    settings = [argument(info, op.args, op.kwargs, name) for name, _, _ in BOUNDS.get(op.target._schema.name, ())]
+    settings = [argument(info, op.args, op.kwargs, name) for name, _, _ in BOUNDS.get(op.target, ())]
     return any([type(v) in VARIES and not v.node.expr.backed for v in settings])
 
 
@@ -158,6 +160,7 @@ def mixed(tensors: Sequence[TracedTensor]) -> bool:
 
 def together(op: Any) -> Exception | None:
     """What ATen raises for tensors of these dtypes and of likely sizes. None if they are large."""
+
     def likely(v: Any) -> Any:
         t = type(v)
         if t is TracedTensor:
@@ -167,14 +170,17 @@ def together(op: Any) -> Exception | None:
             return torch.ones(sizes, dtype=v.dtype, device="cpu")
         return int(v.node.scope.optimization_hint(v.node.expr, 3)) if t is torch.SymInt else STAND.get(t, v)
 
-    key = (TOGETHER, op.target, shape_of(op.args), shape_of(op.kwargs))
+    key = ("together", op.target, shape_of(op.args), shape_of(op.kwargs))
     if key not in _known:
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
             try:
+                args, kwargs = tree_map(likely, op.args), tree_map(likely, op.kwargs)
+                rows = {len(v) for v in args if isinstance(v, torch.Tensor) and v.ndim == 1}
+                if "batch_norm" in op.target._schema.name and rows - {args[0].shape[1]}:  # whose kernel reads beyond them
+                    return None
                 _known[key] = None
-                op.target(*tree_map(likely, op.args), **tree_map(likely, op.kwargs))
+                op.target(*args, **kwargs)
             except OverflowError:
-                del _known[key]
                 return None
             except Exception as e:
                 _known[key] = e.with_traceback(None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils._pytree import tree_map
 
-from pliant.graph import symnode
+from pliant.graph import dispatch, symnode
 from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.rules.shape import require_equal
 from pliant.graph.traced import TracedTensor, Untraceable
@@ -40,9 +40,7 @@ def misfit(trace: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
 
 def by_meta(trace: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
     """What PyTorch's shape function says of an operator whose rule does not know; raises what it raises."""
-    from pliant.graph.dispatch import through_meta
-
-    return through_meta(trace, func, args, kwargs)
+    return dispatch.through_meta(trace, func, args, kwargs)
 
 
 def one_size(trace: Any, a: Any, b: Any) -> bool:

@@ -488,7 +488,8 @@ OF_TENSORS = frozenset((
 """Methods that are a tensor's wherever they are called, unless one of `HAVE_THEM` is asked."""
 HAVE_THEM = re.compile(r"ORIGINAL|BASE|torch|layout|.*\.shape\b.*")
 AS_PYTORCH = ("pliant/interpret/in_torch.py", "pliant/interpret/batched_functions.py", "pliant/jit/verify/")
-"""What is interpreted in the place of PyTorch's own Python code sees what that sees; verification is not looked through yet."""
+"""What is interpreted in the place of PyTorch's own Python code sees what that sees; verification puts PyTorch's methods back while it asks
+(`originals.of_own_tensors`, `tests/jit/test_verify.py`)."""
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if f.startswith(AT_WORK) and not f.startswith(AS_PYTORCH)])

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch._ops import OpOverload
 
+from pliant.graph.implemented import BOUNDS, unsure
 from pliant.graph.operands import number, op_inputs
 from pliant.graph.operators import Column, overloads
 from pliant.graph.originals import torch
@@ -56,7 +57,7 @@ def chooses(target: Any) -> bool:
 @of_operator
 def depends(target: Any) -> bool:
     """Do its operands tell whether the operator raises on bad data (`raises_here`)?"""
-    return divides(target) or chooses(target) or target in REFUSES
+    return divides(target) or chooses(target) or target in REFUSES or target in BOUNDS
 
 
 def raises_here(op: Any) -> bool:
@@ -64,6 +65,8 @@ def raises_here(op: Any) -> bool:
     if divides(op.target) and raises_on_integers(op) or chooses(op.target) and may_find_nothing(op):
         return True
     refuses = REFUSES.get(op.target)
+    if unsure(op):
+        return True
     return refuses is not None and refuses(functools.partial(told, op))
 
 

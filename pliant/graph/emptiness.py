@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from pliant.graph import symnode
 from pliant.graph.originals import ORIGINAL, math, torch
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic import ops
 
 #: Names of torch functions whose general path serves all sizes.
@@ -143,7 +143,7 @@ def pooled(fn: Any, args: tuple, kwargs: dict) -> Any:
 def of_no_classes(fn: Any, args: tuple, kwargs: dict, x: Any) -> Any:
     if any([s == 0 for s in x.sizes]):
         raise RuntimeError("Can not infer total number of classes from empty tensor.")
-    return fn(*args, **kwargs)
+    raise Untraceable("one_hot", "the data decides which of two errors it raises for no classes")
 
 
 def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -151,6 +151,8 @@ def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
     new row-major tensor. A number of classes that is symbolic, or only the data knows, would be pinned or asked for by the operator."""
     bound = dict(zip(("tensor", "num_classes"), args)) | kwargs
     x, n = bound.get("tensor", bound.get("input")), bound.get("num_classes", -1)
+    if len(args) > 2 or kwargs.keys() - {"tensor", "input", "num_classes"}:
+        return fn(*args, **kwargs)
     if type(x) is not TracedTensor or x.dtype is not torch.int64 or x.device.type != "cpu" or type(n) not in (int, torch.SymInt):
         return fn(*args, **kwargs)
     if type(n) is int and n == -1 and not any([type(s) is int and s == 0 for s in x.sizes]):

@@ -12,9 +12,13 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from torch.utils._pytree import tree_map
+
 from pliant.graph import layout, symnode
 from pliant.graph.operands import PLAIN, op_inputs
+from pliant.graph.operators import Column, overloads
 from pliant.graph.originals import math, torch
+from pliant.graph.schema import argument, op_info
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
@@ -45,10 +49,18 @@ TRIED = named(
     "_adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d "
     "replication_pad2d replication_pad3d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d "
     "upsample_bicubic2d upsample_trilinear3d native_layer_norm native_group_norm native_batch_norm linalg_cross diag_embed new_zeros "
-    "new_ones new_full zeros_like ones_like full_like masked_fill nonzero isin bincount histc renorm fill_diagonal_ "
+    "complex polar new_ones new_full zeros_like ones_like full_like masked_fill nonzero isin bincount histc renorm fill_diagonal_ "
     "_foreach_add _foreach_add_ _foreach_sub _foreach_sub_ _foreach_mul _foreach_mul_ _foreach_div _foreach_div_")
 """Operators that look at all of their operands before they touch memory, and may be tried on made-up ones. Others are never run to learn
 what they say: those that draw would move a generator on, packed weights of the quantized ones hold addresses."""
+TOGETHER = Column("meets")
+TOGETHER.add(*overloads((
+    "native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "convolution", "_cdist_forward",
+    "_softmax_backward_data", "_log_softmax_backward_data", "grid_sampler_2d", "grid_sampler_3d", "linalg_cross", "masked_select",
+)))  # fmt: skip
+"""Operators whose kernels say which floats may meet, once they have looked at sizes: they are tried on operands of likely sizes."""
+MOST_TRIED = 1 << 20
+"""Elements of the largest of these."""
 HALVES = TRIED | named(
     "embedding index index_select gather _scaled_dot_product_flash_attention_for_cpu mkldnn_rnn_layer embedding_dense_backward "
     "convolution_backward native_layer_norm_backward native_group_norm_backward native_batch_norm_backward")
@@ -63,8 +75,13 @@ def refuse(op: Any) -> None:
     """Raises what ATen raises where it has no code for this operation and these dtypes, or a number does not fit. What fits and varies is
     guarded to fit; a number that only the run knows is left to ATen."""
     error = why_not(op, [a for a in op.args if type(a) is TracedTensor])
-    if error is None and not any([t.dtype in ALL for t in op_inputs(op)]) and may_try(op):
+    tensors = op_inputs(op)
+    if error is None and (mixed(tensors) or not any([t.dtype in ALL for t in tensors])) and may_try(op):
         error = refusal(known(op))
+    if error is None and op.target in TOGETHER and mixed(tensors):
+        error = refusal(together(op))
+    if error is None and op.target in BOUNDS:
+        error = beyond_bounds(op)
     if error is not None:
         raise type(error)(*error.args)
     made = op.outs[0] if op.outs else None
@@ -89,6 +106,33 @@ def refuse(op: Any) -> None:
                 convert(v, dtype=made.dtype, device="cpu")
 
 
+BOUNDS = Column("bounds")
+BOUNDS.update(dict.fromkeys(overloads(("softshrink",)), (("lambd", ops.ge, 0),)))
+BOUNDS.update(dict.fromkeys(overloads(("huber_loss",)), (("delta", ops.gt, 0),)))
+"""Settings of which kernels alone ask whether they are in bounds: (name, what has to hold, of which number)."""
+
+
+def beyond_bounds(op: Any) -> Exception | None:
+    """What ATen raises for a setting that is out of bounds. One that varies is guarded to be within."""
+    info = op_info(op.target)
+    for name, holds, bound in BOUNDS[op.target]:
+        v = argument(info, op.args, op.kwargs, name)
+        if type(v) in VARIES and v.node.expr.backed:
+            within = layout.ask(v.node.scope, holds(v.node.expr, bound), symnode.site_hook())
+        else:
+            within = type(v) not in (int, float) or bool(holds(v, bound))
+        if not within:
+            return tried(op, symnode.concrete)
+    return None
+
+
+def unsure(op: Any) -> bool:
+    """Whether a setting that has to be in bounds is known to the run alone: ATen looks then."""
+    info = op_info(op.target)
+    settings = [argument(info, op.args, op.kwargs, name) for name, _, _ in BOUNDS.get(op.target, ())]
+    return any([type(v) in VARIES and not v.node.expr.backed for v in settings])
+
+
 def fit(e: Expr, dtype: torch.dtype) -> Any:
     """That a number is one of this dtype."""
     low = 0 if dtype is torch.uint8 else -MOST[dtype]
@@ -98,15 +142,49 @@ def fit(e: Expr, dtype: torch.dtype) -> Any:
 def implemented(op: Any) -> bool:
     """Whether ATen has code for this operation and the dtypes of its operands, as far as is told before it runs."""
     tensors = op_inputs(op)
-    return fits(op, tensors) and why_not(op, tensors) is None
+    return fits(op, tensors) and why_not(op, tensors) is None and not unsure(op)
 
 
 def why_not(op: Any, tensors: Sequence[TracedTensor]) -> Exception | None:
     """What ATen says that it does not do for these dtypes, of pointwise operations, or for a text of its settings."""
-    usual = all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name
+    usual = not mixed(tensors) and all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name
     if not usual or any([type(v) is str for v in (*op.args, *op.kwargs.values())]):
         return refusal(known(op)) if pointwise(op.target) and may_try(op) else None
     return refusal(known(op)) if (beside_complex(op) or beside_settings(op)) and may_try(op) else None
+
+
+def mixed(tensors: Sequence[TracedTensor]) -> bool:
+    """Whether floats of several precisions meet."""
+    return len({t.dtype for t in tensors if t.dtype in FLOATS}) > 1
+
+
+def together(op: Any) -> Exception | None:
+    """What ATen raises for tensors of these dtypes and of likely sizes. None if they are large."""
+
+    def likely(v: Any) -> Any:
+        t = type(v)
+        if t is TracedTensor:
+            sizes = [likely(n) for n in v.sizes]
+            if math.prod(sizes) > MOST_TRIED:
+                raise OverflowError
+            return torch.ones(sizes, dtype=v.dtype, device="cpu")
+        return int(v.node.scope.optimization_hint(v.node.expr, 3)) if t is torch.SymInt else STAND.get(t, v)
+
+    key = ("together", op.target, shape_of(op.args), shape_of(op.kwargs))
+    if key not in _known:
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+            try:
+                args, kwargs = tree_map(likely, op.args), tree_map(likely, op.kwargs)
+                rows = {len(v) for v in args if isinstance(v, torch.Tensor) and v.ndim == 1}
+                if "batch_norm" in op.target._schema.name and rows - {args[0].shape[1]}:  # whose kernel reads beyond them
+                    return None
+                _known[key] = None
+                op.target(*args, **kwargs)
+            except OverflowError:
+                return None
+            except Exception as e:
+                _known[key] = e.with_traceback(None)
+    return _known[key]
 
 
 def beside_complex(op: Any) -> bool:
@@ -167,7 +245,9 @@ def plain(v: Any) -> bool:
 MOST_COUNTED = 16
 """What is tried makes nothing large of small operands: `repeat`, `pad`."""
 NO_CODE = ("not support", "only support", "no longer support", "expected dtype", "not implemented", "argument alpha must", "must be either",
-    "Boolean alpha", "cannot be converted to type", "can't be cast to the desired output type", "a non-complex scalar")
+    "Boolean alpha", "cannot be converted to type", "can't be cast to the desired output type", "a non-complex scalar",
+    "not yet implemented", "Expected object of scalar type", "to be one of", "same dtype", "should be the same", "expected scalar type",
+    "to have same dtype", "mixed dtype", "expected BoolTensor")
 """What a kernel says of dtypes and kinds of numbers, and of texts that it does not know (the `approximate` of `gelu`)."""
 
 
@@ -207,21 +287,23 @@ def shape_of(v: Any) -> Any:
     return v if t in (torch.dtype, str) else t
 
 
-def small(v: Any) -> Any:
+def small(v: Any, number: Any = None) -> Any:
     t = type(v)
     if t is TracedTensor:
-        return torch.ones((2,) * len(v.sizes), dtype=v.dtype, device=v.device)
+        stand = 1 + 1j if v.dtype.is_complex else 1  # which is no real number
+        return torch.full((2,) * len(v.sizes), stand, dtype=v.dtype, device=v.device)
     if t in (list, tuple):
-        return t([small(x) for x in v])
+        return t([small(x, number) for x in v])
     if t is dict:
-        return {k: small(x) for k, x in v.items()}
-    return STAND.get(t, v)
+        return {k: small(x, number) for k, x in v.items()}
+    return number(v) if t in STAND and number else STAND.get(t, v)
 
 
-def tried(op: Any) -> Exception | None:
+def tried(op: Any, number: Any = None) -> Exception | None:
+    """What it raises for small tensors. Numbers that vary are those of `STAND`, or what `number` makes of them."""
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
         try:
-            op.target(*small(op.args), **small(op.kwargs))
+            op.target(*small(op.args, number), **small(op.kwargs, number))
         except Exception as e:
             return e.with_traceback(None)
     return None

@@ -32,6 +32,8 @@ class OpSpec:
     reinterprets    a view whose elements are not those of what it is a view of
     checks_data     raises on bad data, so it runs although nobody reads its result
     refuses         `refuses(get) -> bool`: may its kernel refuse the arguments `get(name)`, which fake tensors take?
+    bounds          (name, comparison, number) of each setting that its kernel alone holds against a number
+    meets           its kernel says which floats may meet, once it has looked at sizes
     overwrites      what it writes does not depend on what was there, unless it accumulates or reduces
     uncounted       PyTorch's version counters do not tell of what it writes
     number          `rule(reader, *operands)`: the number in its result, where that is known (`graph/known_numbers.py`)
@@ -51,6 +53,8 @@ class OpSpec:
     reinterprets: bool = False
     checks_data: bool = False
     refuses: Callable | None = None
+    bounds: tuple | None = None
+    meets: bool = False
     overwrites: bool = False
     uncounted: bool = False
     number: Callable | None = None

@@ -7,8 +7,10 @@ run have their `torch`, `operator`, `math`, `numpy` and `gc` from here.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torch import get_default_dtype, is_grad_enabled, is_inference_mode_enabled
@@ -162,6 +164,17 @@ class tensors_as_they_were:  # noqa: N801
             delattr(of_now.Tensor, name) if theirs is OWN else setattr(of_now.Tensor, name, theirs)
 
 
+def of_own_tensors(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of pliant's that asks tensors as PyTorch has them, and runs no code of the program's."""
+
+    @functools.wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with tensors_as_they_were():
+            return fn(*args, **kwargs)
+
+    return run
+
+
 def is_own(method: str) -> bool:
     """Whether a method of tensors is PyTorch's."""
     return getattr(torch.Tensor, method) is getattr(ORIGINAL, method)
@@ -169,8 +182,8 @@ def is_own(method: str) -> bool:
 
 __all__ = [
     "ORIGINAL", "SPELLED", "data_of", "get_default_dtype", "gradients", "hook_set", "is_grad_enabled", "is_inference_mode_enabled",
-    "is_own", "make_leaf", "math", "needed", "new_leaf", "new_leaf_of_data", "new_parameter", "new_parameter_of_data", "operator",
-    "set_data", "torch",
+    "is_own", "make_leaf", "math", "needed", "new_leaf", "new_leaf_of_data", "new_parameter", "new_parameter_of_data", "of_own_tensors",
+    "operator", "set_data", "tensors_as_they_were", "torch",
 ]  # fmt: skip
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from pliant.graph import symnode
 from pliant.graph.operators import Column
 from pliant.graph.originals import torch
 from pliant.graph.traced import TracedTensor, tensors_of
 
 T = TypeVar("T")
+OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,24 @@ def op_info(func: Any) -> OpInfo:
         torch.Tag.nondeterministic_seeded in func.tags,
         not schema.name.startswith((*KNOWN, "prim::")),
     )
+
+
+WHOLE = re.compile(r"(Optional\[|List\[)*(int|SymInt|bool)(\[\d*\])?\]*")
+"""Types of arguments that are no floats."""
+
+
+def as_schema(fn: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """Arguments of an operator called by `torch.ops`, which takes a symbolic float for a whole number where it refuses a float: it is
+    given the number then."""
+    if type(fn) not in OPERATORS or not any([type(v) is torch.SymFloat for v in tree_leaves((args, kwargs))]):
+        return args, kwargs
+    schemas = [fn._schema] if type(fn) is OPERATORS[0] else [getattr(fn, name)._schema for name in fn.overloads()]
+
+    def settled(v: Any, key: Any) -> Any:
+        types = [str(a.type) for s in schemas for i, a in enumerate(s.arguments) if key in (i, a.name)]
+        return v if not all(map(WHOLE.fullmatch, types)) else tree_map_only(torch.SymFloat, symnode.concrete, v)
+
+    return tuple([settled(v, i) for i, v in enumerate(args)]), {k: settled(v, k) for k, v in kwargs.items()}
 
 
 def argument(info: OpInfo, args: tuple, kwargs: dict, name: str) -> Any:

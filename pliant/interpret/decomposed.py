@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -29,10 +30,14 @@ def is_open(values: Any) -> bool:
 
 
 def decomposed(name: str, own: Callable[..., Any]) -> None:
-    """`torch.name` and `Tensor.name`."""
+    """`torch.name` and `Tensor.name`. What the function is not for goes to PyTorch, which says so in its words."""
+    takes = inspect.signature(own).parameters
+    operands = [n for n, p in takes.items() if p.default is p.empty]
 
     def call(fn: Any, args: tuple, kw: dict) -> Any:
-        if is_open((*args, *kw.values())) and "out" not in kw:
+        given = dict(zip(takes, args)) | kw
+        fits = len(args) <= len(takes) and given.keys() <= takes.keys() and all([type(given.get(n)) is TracedTensor for n in operands])
+        if fits and is_open(given.values()):
             try:
                 return inline(own, args, kw)
             except in_torch.Refused:

@@ -20,7 +20,8 @@ from pliant.graph import casts, changing_numbers, decompositions, derivatives, e
 from pliant.graph.operands import op_inputs
 from pliant.graph.originals import ORIGINAL, SPELLED, gc, torch
 from pliant.graph.record import FAILED, PENDING, TorchOp
-from pliant.graph.schema import written
+from pliant.graph.rules import outs
+from pliant.graph.schema import as_schema, written
 from pliant.graph.symnode import SYMS
 from pliant.graph.trace import Trace
 from pliant.graph.traced import (
@@ -198,6 +199,7 @@ def unnamed(trace: Trace, fn: Any, args: tuple, kwargs: dict) -> Any:
 def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict) -> Any:
     """Run `fn` on proxies; what it returns goes into its record."""
     n, first_vid = len(trace.ops), trace.next_vid
+    args, kwargs = as_schema(fn, args, kwargs)
     guesses = layout.Framework.guesses
     try:
         way = emptiness.careful(fn, args, kwargs) if fn in emptiness.CAREFUL else None
@@ -215,6 +217,8 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
         if interrupts.is_one(e):
             raise
         out = rec.out = run_otherwise(rec, n, guesses, e)
+    if "out" in kwargs:
+        outs.check_written(trace.ops[n:], kwargs["out"])
     if vm.refused:
         check_operators(trace.ops[n:])
         if LEAF_VIEWS in vm.refused:

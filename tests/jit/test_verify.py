@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import io
@@ -975,3 +976,62 @@ def test_an_argmax_between_equals(monkeypatch):
     assert near.shape == (2,)
     with pytest.raises(VerificationError):  # here float64 stands by eager
         verifying(fn)(torch.tensor([1.0, 2.0, 3.0]))
+
+
+# -- methods of tensors that the program has replaced ------------------------------------------------------------------------------
+def written_to(x, w):
+    x.add_(1)
+    w["n"] = w["n"] + 1
+    return torch.sin(x), torch.argmax(w["t"])
+
+
+def with_gradients(x, w):
+    return torch.tanh(w["p"] * x), w["p"]
+
+
+def of_complex(x, w):
+    return torch.view_as_complex(torch.stack((x, x), -1)), torch.transpose(w["t"], 0, -1)
+
+
+def raises_behind_a_write(x, w):
+    x.mul_(2)
+    raise KeyError("none")
+
+
+ANSWERS = (
+    "numel", "dim", "stride", "is_conj", "is_neg", "is_complex", "is_floating_point", "storage_offset", "is_inference", "size",
+    "untyped_storage", "detach", "abs", "square", "mean", "resolve_neg", "resolve_conj", "isnan", "isfinite", "any", "all", "sum",
+    "max", "to", "double", "clone", "set_", "as_strided", "requires_grad_", "detach_", "element_size", "numpy", "cpu", "nan_to_num",
+    "reshape", "__sub__", "__le__", "__eq__", "__or__", "__and__", "__invert__", "__add__", "__rmul__", "__bool__", "__float__",
+    "__int__", "__getitem__", "__format__", "__repr__", "__reduce_ex__", "tolist", "item",
+)  # fmt: skip
+
+
+def refuses(*args, **kwargs):
+    raise AssertionError("a method of the program's was called")
+
+
+@pytest.mark.parametrize("fn", [written_to, with_gradients, of_complex, raises_behind_a_write])
+@pytest.mark.parametrize("found", [False, True], ids=["alike", "otherwise"])
+def test_it_asks_tensors_as_pytorch_has_them(fn, found, monkeypatch):
+    """The program calls none of these methods: whoever does is verification. It finds what it finds without them replaced."""
+
+    def world():
+        return {"n": 0, "t": t(3), "p": nn.Parameter(t(3))}
+
+    made = verifying(fn, strict=False)
+    answer = contextlib.suppress(KeyError)
+    with answer:
+        made(t(3), world())
+    before, x, w = counts(), t(3, seed=1), world()
+    if found:
+        monkeypatch.setattr(floats, "close", lambda *args, **named: False)
+        monkeypatch.setattr("pliant.jit.verify.runs.Judge.steady", lambda *args: None)
+    with monkeypatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ANSWERS:
+            patch.setattr(torch.Tensor, name, refuses)
+        with answer:
+            made(x, w)
+    verified, mismatches, unverifiable = (now - was for now, was in zip(counts(), before, strict=True))
+    assert verified + mismatches == 1 and not unverifiable

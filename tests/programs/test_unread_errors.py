@@ -345,3 +345,96 @@ def test_options_that_are_none_beside_numbers_that_change():
         torch.testing.assert_close(compiled(x, y, eps, False), fn(x, y, eps, False))
     with pytest.raises(TypeError, match="must be bool"):
         compiled(x, y, 1e-5, None)
+
+
+#: Operators, and what is right for them, and wrong: dtypes, numbers, texts and kinds that kernels refuse and shape functions pass.
+REFUSED = {
+    "complex of two precisions": (lambda x, v: torch.complex(x, v), torch.ones(3), torch.ones(3, dtype=torch.float64)),
+    "polar of two precisions": (lambda x, v: torch.polar(x, v), torch.ones(3), torch.ones(3, dtype=torch.float64)),
+    "heaviside of two precisions": (torch.heaviside, torch.ones(3), torch.ones(3, dtype=torch.bfloat16)),
+    "cross of two precisions": (torch.linalg.cross, torch.ones(3), torch.ones(3, dtype=torch.float64)),
+    "conv1d of two precisions": (lambda x, v: torch.conv1d(x[None, None], v), torch.ones(1, 1, 2), torch.ones(1, 1, 2).double()),
+    "addbmm of two precisions": (
+        lambda x, v: torch.addbmm(x[:, None], v, v.float()), torch.ones(1, 3, 3), torch.ones(1, 3, 3, dtype=torch.bfloat16)),
+    "grid_sample of two precisions": (lambda x, v: torch.grid_sampler_2d(x.view(1, 1, 1, 3), v, 0, 0, False), torch.zeros(1, 2, 2, 2),
+        torch.zeros(1, 2, 2, 2).double()),
+    "a complex number among integers": (lambda x, v: x.long().masked_fill(x > 9, v), torch.tensor(2), torch.tensor(2j)),
+    "softshrink": (torch.nn.functional.softshrink, 0.5, -0.5),
+    "huber_loss": (lambda x, v: torch.nn.functional.huber_loss(x, x, delta=v), 0.5, -0.5),
+    "norm": (lambda x, v: torch.linalg.vector_norm(x, dtype=v), torch.float64, torch.complex64),
+    "rounding_mode": (lambda x, v: torch.div(x, x, rounding_mode=v), "floor", "up"),
+    "roll, shifts": (lambda x, v: torch.roll(x, v, 0), 1, (1, 2)),
+    "flip": (lambda x, v: torch.flip(x, v), (0,), (0, -1)),
+    "slice_scatter": (lambda x, v: x.slice_scatter(x, 0, 0, 3, v), 1, 0),
+    "diagonal_scatter": (lambda x, v: x.view(1, 3).diagonal_scatter(x[:1], v), 1, 50),
+    "_softmax_backward_data": (lambda x, v: torch.ops.aten._softmax_backward_data(x, x, v, torch.float32), 0, 1),
+    "a dim that is a float": (lambda x, v: torch.ops.aten._safe_softmax(x, v), 0, 0.5),
+    "a count that is a float": (lambda x, v: torch.ops.aten.topk(x, v), 1, 1.5),
+    "one_hot of no classes": (lambda x, v: torch.nn.functional.one_hot(x.long(), v), 3, 0),
+    "one_hot of a dtype": (lambda x, v: torch.nn.functional.one_hot(x.long(), 3, **v), {}, {"dtype": torch.int8}),
+    "item of more": (lambda x, v: x[0].item(**v), {}, {"memory_format": torch.contiguous_format}),
+    "take_along_dim of None": (lambda x, v: torch.take_along_dim(x, v), torch.tensor([0]), None),
+    "kron of a number": (lambda x, v: torch.kron(x, v), torch.ones(2), 2.5),
+    "half of the statistics": (lambda x, v: torch.native_batch_norm(x[None], None, None, *v, True, 0.1, 1e-5), (None, None),
+        (torch.ones(3), None)),
+    "65 dims": (lambda x, v: x[:1].view(v).amax(0), (1, 1), (1,) * 65),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["right first", "wrong first"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_dtypes_and_numbers_that_are_refused(name, first):
+    of, right, wrong = REFUSED[name]
+
+    def unread(x, v):
+        of(x, v)
+        return x + 1
+
+    def tried(x, v):
+        try:
+            of(x, v)
+        except (RuntimeError, TypeError, ValueError, IndexError) as e:
+            return type(e).__name__, str(e)
+        return x + 1
+
+    for fn in (unread, tried):
+        compiled, raised = pliant.compile(fn, background=False), 0
+        for i in range(4):
+            v, both = (right, wrong)[i + first & 1], []
+            for f in (fn, compiled):
+                try:
+                    both.append(f(torch.ones(3), v))
+                except (RuntimeError, TypeError, ValueError, IndexError) as e:
+                    both.append((type(e).__name__, str(e)))
+            raised += type(both[0]) is tuple
+            assert repr(both[0]) == repr(both[1]), (i, both)
+        assert raised >= 2
+
+
+def test_a_setting_that_only_the_data_knows_is_looked_at():
+    def fn(x, d):
+        torch.nn.functional.softshrink(x, d.item())
+        return x + 1
+
+    compiled = pliant.compile(fn, background=False)
+    for d in (0.5, -0.5, 0.25):
+        both = []
+        for f in (fn, compiled):
+            try:
+                both.append(f(torch.ones(3), torch.tensor(d)))
+            except RuntimeError as e:
+                both.append(str(e))
+        assert repr(both[0]) == repr(both[1])
+
+
+def test_a_result_is_written_where_it_is_asked_for():
+    """PyTorch's C++ code for tensors of a class of Python's computes it elsewhere."""
+
+    def fn(x, out):
+        torch.linalg.matrix_rank(x, out=out)
+        return out + 1
+
+    compiled = pliant.compile(fn, background=False)
+    for n in (3, 5, 3):
+        out, x = torch.zeros((), dtype=torch.int64), torch.eye(n)
+        assert compiled(x, out).item() == n + 1 and out.item() == n

@@ -6,7 +6,7 @@ from typing import Any
 
 from pliant.graph.layout import CHANNELS_LAST_ORDER
 from pliant.graph.originals import torch
-from pliant.graph.rules.misfits import misfit, one_size
+from pliant.graph.rules.misfits import by_meta, misfit, one_size
 from pliant.graph.rules.nn import suggests_channels_last
 from pliant.graph.rules.shape import (
     broadcast,
@@ -237,8 +237,7 @@ def into_view(func: Any, view: Any, result: Any) -> Any:
     def rule_of(trace: Any, x: TracedTensor, src: TracedTensor, *where: Any, **named: Any) -> Any:
         place = RULES[view](trace, x, *where, **named)
         if place is NotImplemented:
-            plain = len(x.sizes) < 2 or all([type(n) is int for n in (*x.sizes, *src.sizes)])
-            return misfit(trace, func, x, src, *where, **named) if plain else place
+            place = by_meta(trace, view, x, *where, **named)
         if not one_size(trace, src.sizes, place.sizes):
             misfit(trace, func, x, src, *where, **named)
         return result(trace, x)
@@ -340,15 +339,23 @@ def repeat(trace: Any, x: TracedTensor, repeats: list) -> Any:
 
 @rule("flip")
 def flip(trace: Any, x: TracedTensor, dims: Any) -> Any:
-    return as_first(trace, x) if in_range(len(x.sizes), dims) else NotImplemented
+    in_range(len(x.sizes), dims)
+    if len({d % len(x.sizes) for d in dims if x.sizes}) < len(dims):
+        return misfit(trace, aten.flip.default, x, dims)
+    return as_first(trace, x)
 
 
 @rule("roll")
 def roll(trace: Any, x: TracedTensor, shifts: Any, dims: Any = ()) -> Any:
     """Along dims it is a concatenation, which keeps images that are laid out channels last; not if one of the two halves is empty."""
-    in_range(len(x.sizes), dims)
+    shifts, dims = ([v] if isinstance(v, int) else v for v in (shifts, dims))
+    if len(dims or shifts[:1]) != len(shifts):
+        return misfit(trace, aten.roll.default, x, shifts, dims)
     if not dims:
         return NotImplemented
+    if not x.sizes:
+        raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
+    in_range(len(x.sizes), dims)
     if len(x.sizes) in CHANNELS_LAST_ORDER and suggests_channels_last(trace, x):
         halves = [shift % x.sizes[d] for shift, d in zip(shifts, dims)]
         if not any([equal(trace, half, 0) for half in halves]):

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils._pytree import tree_map
 
-from pliant.graph import symnode
+from pliant.graph import dispatch, symnode
 from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.rules.shape import require_equal
 from pliant.graph.traced import TracedTensor, Untraceable
@@ -36,6 +36,11 @@ def misfit(trace: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
         func(*tree_map(made_up, args), **tree_map(made_up, kwargs))
     return NotImplemented
+
+
+def by_meta(trace: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """What PyTorch's shape function says of an operator whose rule does not know; raises what it raises."""
+    return dispatch.through_meta(trace, func, args, kwargs)
 
 
 def one_size(trace: Any, a: Any, b: Any) -> bool:

@@ -115,6 +115,8 @@ def plain_floats(x: TracedTensor, *others: Any) -> bool:
 def native_batch_norm(
     trace: Any, x: TracedTensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: Any, eps: float
 ) -> Any:
+    if (mean is None) is not (var is None):
+        raise ValueError("running_mean and running_var must either both be None or neither be None")
     return batch_norm(trace, x, training, weight, bias, mean, var)
 
 

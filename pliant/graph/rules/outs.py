@@ -8,8 +8,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from pliant.graph.operands import op_inputs
 from pliant.graph.rules.table import RULES
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, Untraceable, tensors_of
 
 
 def with_out(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
@@ -24,6 +25,14 @@ def with_out(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if type(r) is not TracedTensor or r.dtype is not out.dtype or r.device != out.device or len(r.sizes) != len(out.sizes):
         return NotImplemented
     return out if all([a is b or bool(a == b) for a, b in zip(r.sizes, out.sizes, strict=True)]) else NotImplemented  # this is guarded
+
+
+def check_written(ops: list[Any], out: Any) -> None:
+    """Raises Untraceable if none of these operations has to do with the `out` of the call that recorded them: PyTorch's C++ code for
+    tensors whose class is one of Python's leaves it as it was (`linalg.matrix_rank`)."""
+    for t in tensors_of([out]):
+        if not any([t.storage_id == r.storage_id for op in ops for r in op_inputs(op)]):
+            raise Untraceable(ops[-1].target if ops else "out=", "its C++ code does not write to `out`")
 
 
 @cache

@@ -59,9 +59,15 @@ def mean(trace: Any, x: TracedTensor, *, dtype: Any = None) -> Any:
 @rule("amax", "amin")
 def extremum(trace: Any, x: TracedTensor, dim: Any = (), keepdim: bool = False) -> Any:
     sizes = reduced(x, dim, keepdim)
+    if len(x.sizes) > MOST_REDUCED:
+        raise RuntimeError(f"only tensors with up to {MOST_REDUCED} dims are supported")
     if sizes is None or is_empty(x) or category(x.dtype) == 3:
         return NotImplemented
     return new(trace, sizes, x.dtype, x.device)
+
+
+MOST_REDUCED = 64
+"""Dims of a tensor that kernels reduce."""
 
 
 @rule("max", "min")
@@ -126,6 +132,8 @@ def vector_norm(trace: Any, x: TracedTensor, ord: Any = 2, dim: Any = None, keep
     sizes = reduced(x, dim, keepdim)
     if sizes is None or category(x.dtype) != 2 or is_empty(x):
         return NotImplemented
+    if dtype is not None and category(dtype) != 2:
+        return misfit(trace, aten.linalg_vector_norm.default, x, ord, dim, keepdim, dtype=dtype)
     return new(trace, sizes, dtype or x.dtype, x.device)
 
 
@@ -149,6 +157,7 @@ def safe_softmax(trace: Any, x: TracedTensor, dim: int, dtype: Any = None) -> An
 
 def softmax_backward(func: Any) -> Any:
     def rule_of(trace: Any, grad: TracedTensor, out: TracedTensor, dim: int, input_dtype: torch.dtype) -> Any:
+        in_range(len(grad.sizes), dim)
         if not one_size(trace, grad.sizes, out.sizes):
             return misfit(trace, func, grad, out, dim, input_dtype)
         return new(trace, grad.sizes, input_dtype, grad.device) if grad.dtype is input_dtype else NotImplemented

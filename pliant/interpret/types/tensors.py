@@ -607,4 +607,4 @@ ROW = row(
     hashed=hashed,
 )  # fmt: skip
 
-METHOD_LOOKASIDES[(torch.Tensor, "item")] = lambda t, args, kw: item(t)
+METHOD_LOOKASIDES[(torch.Tensor, "item")] = lambda t, args, kw: graph_call(ORIGINAL.item, (t, *args), kw, "item")

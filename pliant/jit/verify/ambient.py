@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from pliant import native
-from pliant.graph.originals import torch
+from pliant.graph.originals import of_own_tensors, torch
 
 
 class Ambient:
     """The states of the random number generators of torch, Python and NumPy, and PyTorch's flags, as they are now."""
 
+    @of_own_tensors
     def __init__(self) -> None:
         self.torch = torch.get_rng_state()
         self.cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
@@ -28,6 +29,7 @@ class Ambient:
         self.flags = native.slow_state()
         self.setters = [(setter, get()) for get, setter in FLAGS]
 
+    @of_own_tensors
     def restore(self) -> None:
         torch.set_rng_state(self.torch)
         if self.cuda:
@@ -43,6 +45,7 @@ class Ambient:
         self.restore()
         return None if native.slow_state() == self.flags else "it changes a setting of PyTorch's that cannot be put back"
 
+    @of_own_tensors
     def told(self, context: contextvars.Context | None = None) -> dict[str, Any]:
         """For the comparison."""
         return {

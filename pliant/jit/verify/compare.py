@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pliant.graph.originals import numpy as np
-from pliant.graph.originals import torch
+from pliant.graph.originals import of_own_tensors, torch
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.jit.verify import contents, floats
 from pliant.jit.verify.reach import ATOMS
@@ -68,6 +68,7 @@ class Comparer:
         self.kept: list[Any] = []
         self.todo: list[tuple[Any, Any, str]] = []
 
+    @of_own_tensors
     def run(self) -> list[Difference]:
         want, got = self.want, self.got
         with torch._C.DisableTorchFunction(), torch.no_grad():

@@ -24,7 +24,7 @@ from typing import Any
 from pliant import native
 from pliant.codegen import cache
 from pliant.config import Config
-from pliant.graph.originals import torch
+from pliant.graph.originals import of_own_tensors, torch
 from pliant.jit.verify.ambient import Ambient
 from pliant.jit.verify.contents import MISSING, save_cell
 from pliant.jit.verify.reach import names_in
@@ -139,6 +139,7 @@ def fill_cell(cell: types.CellType, content: tuple) -> None:
 
 
 # -- writing --------------------------------------------------------------------------------------------------------------------------
+@of_own_tensors
 def dumped(obj: Any, most: int, bare: bool = False) -> bytes | None:
     """As bytes; None if that cannot be."""
     file = Limited(most)

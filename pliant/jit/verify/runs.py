@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pliant import native
-from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import ORIGINAL, of_own_tensors, tensors_as_they_were, torch
 from pliant.graph.traced import held_in
 from pliant.jit.verify import contents, floats
 from pliant.jit.verify.ambient import Ambient, random_states_kept, recorded
@@ -55,6 +55,7 @@ def eagerly(fn: Any, args: tuple, kwargs: dict) -> Callable[[], Any]:
 
 
 # -- gradients --------------------------------------------------------------------------------------------------------------------
+@of_own_tensors
 def differentiate(out: Outcome, snapshot: Snapshot, eager: bool) -> None:
     """Add the gradients of what was returned to the outcome, for a fixed cotangent. Not where it would run Python code of the program's."""
     reach = snapshot.reach
@@ -156,7 +157,7 @@ class Judge:
                     probe = Comparer(snapshot, out, one, frozenset(d.path for d in found))
                     probe.run()
                     alike = all(out.ambient[k] == two.ambient[k] for k in DRAWN)
-                    values = probe.probed | {path: t.detach().clone() for path, t in old.items()}
+                    values = probe.probed | {path: ORIGINAL.clone(ORIGINAL.detach(t)) for path, t in old.items()}
         snapshot.change(snapshot.now(), two.state)
         return values, alike
 
@@ -168,7 +169,7 @@ def widened(snapshot: Snapshot) -> Iterator[bool]:
     wide: dict[int, torch.Tensor] = {}
     casts: list[tuple[torch.Tensor, Any, torch.Tensor]] = []
     ok = True
-    with torch._C.DisableTorchFunction(), torch.no_grad():
+    with tensors_as_they_were(), torch._C.DisableTorchFunction(), torch.no_grad():
         for t, was in faces:
             if not t.dtype.is_floating_point or t.device.type == "meta":
                 continue
@@ -194,12 +195,13 @@ def widened(snapshot: Snapshot) -> Iterator[bool]:
         yield ok
     finally:
         torch.set_default_dtype(default)
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with tensors_as_they_were(), torch._C.DisableTorchFunction(), torch.no_grad():
             for t, was, _ in casts if ok else ():
                 t.grad = None
                 t.data = was.alias
 
 
+@of_own_tensors
 def passes(d: Difference, reference: Any, drawn_alike: bool = False) -> bool:
     e, c = d.want, d.got
     if isinstance(e, torch.Tensor):

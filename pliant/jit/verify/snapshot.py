@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from pliant.graph.originals import torch
+from pliant.graph.originals import of_own_tensors, torch
 from pliant.jit.verify import contents
 from pliant.jit.verify.contents import Face
 from pliant.jit.verify.reach import Reach, Unverifiable
@@ -35,6 +35,7 @@ class State:
 class Snapshot:
     """Raises Unverifiable."""
 
+    @of_own_tensors
     def __init__(self, fn: FunctionType, args: tuple, kwargs: dict) -> None:
         self.reach = reach = Reach(fn, args, kwargs)
         self.records = reach.records
@@ -59,6 +60,7 @@ class Snapshot:
         """Was this object there before the call?"""
         return id(obj) in self.reach.before
 
+    @of_own_tensors
     def now(self) -> State:
         """How the world differs from the snapshot."""
         found = State()
@@ -75,6 +77,7 @@ class Snapshot:
             found.lost = any(sum_of(storage) != was for storage, was in self.watched.values())
         return found
 
+    @of_own_tensors
     def unfit(self, state: State) -> str | None:
         """Why there is no way back from this state."""
         if state.lost:
@@ -96,6 +99,7 @@ class Snapshot:
         """Has a cache (`functools.lru_cache`) learned something that it cannot be made to forget?"""
         return any(self.records[n][0] is contents.CACHE and self.records[n][2][0][0] for n in state.contents)
 
+    @of_own_tensors
     def change(self, here: State, to: State) -> None:
         """Go from one state to another; `State()` is the snapshot's. Version counters of tensors come along."""
         with torch._C.DisableTorchFunction(), torch.no_grad():

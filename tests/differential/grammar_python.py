@@ -559,7 +559,7 @@ match Color(<I> % 3 + 1):
 class Sub(Box):
     __slots__ = ()
     limit: int = <I>
-    table = {i: i * <I> for i in range(3)}
+    table = {i: i * (lambda: <I>)() for i in range(3)}
     def shift(self):
         return self.limit + self.table.get(self.k, 1)
     def __getattr__(self, name):
@@ -574,8 +574,8 @@ Made = type('Made', (Box,), {'shift': lambda self: self.k * 2, 'tag': <I>})
 <new:T> = Made(<T>, <I>).scale(Made.tag)
 
 class Kind(metaclass=Meta):
-    a = <I>
-    b = <I>
+    a = (lambda: <I>)()
+    b = (lambda: <I>)()
 <new:I> = Kind['a'] + len(Kind)
 SEEN.append(sorted(Kind))
 

@@ -456,6 +456,10 @@ def seed_torch(seed: int) -> None:
         torch.default_generator.manual_seed(seed)
 
 
+class OutOfTime(KeyboardInterrupt):
+    """Whoever compares says that a program takes too long: none of the program's own exceptions. (What it lets through is an interrupt.)"""
+
+
 def perform(fn: Callable, c: Call, state: Any, seed: int) -> Outcome:
     seed_torch(seed)
     random.seed(seed)
@@ -466,7 +470,7 @@ def perform(fn: Callable, c: Call, state: Any, seed: int) -> Outcome:
         try:
             value = fn(*c.args, **c.kwargs)
         except BaseException as e:  # programs may raise anything
-            if type(e) is KeyboardInterrupt and not e.args:
+            if isinstance(e, OutOfTime) or type(e) is KeyboardInterrupt and not e.args:
                 raise
             error = e
     bumped = [t._version != version for t, version in before]

@@ -1,6 +1,7 @@
 """The second grammar of random programs, theme `python`: the rest of the language and its library, over the kinds of `grammar.py`.
 
-Every template ends (see `grammar.py`), and what depends on addresses, time or the hash of texts does not reach what is compared.
+Every template ends (see `grammar.py`), and what depends on addresses, time or the hash of texts does not reach what is compared. A number
+in the body of a class is that of a lambda: it may assign in a comprehension.
 """
 
 from __future__ import annotations

@@ -176,3 +176,30 @@ def test_as_many_classes_as_the_data_has_after_others():
     for values, n in (([0, 2], 4), ([0, 2], 3), ([1, 2, 0], 5), ([0, 3], -1), ([0, 1], -1), ([0, 2], 6), ([0, 2], 2), ([0], -2)):
         t = torch.tensor(values)
         assert str(outcome(compiled, t, n)) == str(outcome(F.one_hot, t, n))
+
+
+CONVERTED = {
+    "full": lambda n, d: torch.full((2,), n, dtype=d),
+    "scalar": lambda n, d: torch.tensor(n, dtype=d),
+    "fill_": lambda n, d: torch.zeros(2, dtype=d).fill_(n),
+    "masked_fill": lambda n, d: torch.zeros(2, dtype=d).masked_fill(torch.tensor([True, False]), n),
+    "clamp": lambda n, d: torch.zeros(2, dtype=d).clamp(max=n),
+    "where": lambda n, d: torch.where(torch.tensor([True, False]), torch.zeros(2, dtype=d), n),
+}
+
+
+@pytest.mark.parametrize("kind", [int, float])
+@pytest.mark.parametrize("use", CONVERTED)
+def test_of_data_that_a_dtype_has_not(use, kind):
+    """What only the run knows: a kernel must not wrap it, and eager raises, whoever reads the result."""
+    made = CONVERTED[use]
+    for dtype in (torch.uint8, torch.int16, torch.int32, torch.float16, torch.int64):
+        for fn in (
+            lambda x, dtype=dtype: (made(kind(x[0].item()), dtype), x + 1),
+            lambda x, dtype=dtype: (made(kind(x[0].item()), dtype), x + 1)[1],
+        ):
+            compiled = pliant.compile(fn, background=False)
+            for value in (1.0, 3.0, 300.0, 1e5, 2.0, 5e9):
+                x = torch.full((2,), value)
+                want, got = outcome(fn, x), outcome(compiled, x)
+                assert str(got) == str(want) if want[0] is not RuntimeError else got[0] is RuntimeError, (dtype, value)

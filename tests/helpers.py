@@ -137,6 +137,13 @@ def drained(it: Iterable) -> list:
     return out
 
 
+def same_array(want: np.ndarray, got: np.ndarray) -> bool:
+    if want.dtype.names:
+        return all([same_array(want[name], got[name]) for name in want.dtype.names])
+    exact = want.dtype.kind not in "fc"
+    return bool(np.array_equal(want, got) if exact else np.allclose(want, got, rtol=1e-5, atol=1e-6, equal_nan=True))
+
+
 class Comparer:
     """Walks two object graphs side by side. Identities (of mutable objects, tensors, storages) map one to one, over a whole check."""
 
@@ -199,9 +206,7 @@ class Comparer:
             self.same_identity(want, got, path)
             a, b = [(x.dtype, x.shape, x.flags.writeable) for x in (want, got)]
             self.expect(a == b, path, "array", a, b)
-            exact = want.dtype.kind not in "fc"
-            ok = np.array_equal(want, got) if exact else np.allclose(want, got, rtol=1e-5, atol=1e-6, equal_nan=True)
-            self.expect(ok, path, "array values", want, got)
+            self.expect(same_array(want, got), path, "array values", want, got)
         else:
             self.walk_object(want, got, path, seen)
 
@@ -456,6 +461,10 @@ def seed_torch(seed: int) -> None:
         torch.default_generator.manual_seed(seed)
 
 
+class OutOfTime(KeyboardInterrupt):
+    """Whoever compares says that a program takes too long: none of the program's own exceptions. (What it lets through is an interrupt.)"""
+
+
 def perform(fn: Callable, c: Call, state: Any, seed: int) -> Outcome:
     seed_torch(seed)
     random.seed(seed)
@@ -466,7 +475,7 @@ def perform(fn: Callable, c: Call, state: Any, seed: int) -> Outcome:
         try:
             value = fn(*c.args, **c.kwargs)
         except BaseException as e:  # programs may raise anything
-            if type(e) is KeyboardInterrupt and not e.args:
+            if isinstance(e, OutOfTime) or type(e) is KeyboardInterrupt and not e.args:
                 raise
             error = e
     bumped = [t._version != version for t, version in before]

@@ -138,7 +138,6 @@ class AutogradRegion:
         self.name = plan.name
         self.scope = plan.trace.scope
         self.partial: dict[tuple, Callable] = {}
-        self.relaid: dict[tuple, Callable] = {}
 
     def build(self) -> Executable:
         """Trace the backward part, generate the three programs, make the node."""
@@ -304,7 +303,7 @@ class AutogradRegion:
                 lines.append("_slots = ctx.slots")
             lines += [f"{read}kept"] * bool(read) if relaid else self.taking(w, read, share, at)
             if watched:
-                w.globals.update(_layouts=native.layouts, _relaid=functools.partial(self.run_relaid, b, share))
+                w.globals.update(_layouts=native.layouts, _relaid=Relaid(self, b, share))
                 lines.append(f"if _layouts({watched}) != ctx.layouts: return _relaid(ctx, {tuple_text(names)}, {', '.join(params)})")
             if sizes:
                 lines.append(f"{', '.join(sizes)}{',' if len(sizes) == 1 else ''} = ctx.sizes")
@@ -333,15 +332,6 @@ class AutogradRegion:
             ops = self.lower(Program(name, self.scope, given, b.grads, ops, asserts=[c.expr for c in checks])).steps
         writer = Writer(name, self.scope, [], b.grads, ops, checks, leading=leading, preamble=preamble, closing=closing)
         return writer.finish(True)
-
-    def run_relaid(self, b: Backward, share: Share, ctx: Any, kept: tuple, *grads: Any) -> tuple:
-        """The backward program where the data of an input that it reads got another layout since (`w.data = w.data.half()`), as eager's
-        operations are called with what is there now; compiled code knows the layout that was there."""
-        key = id(b), share
-        if key not in self.relaid:
-            with turns.compiling, _disable_current_modes():
-                self.relaid[key] = self.write_backward(b, share, relaid=True).fn
-        return self.relaid[key](ctx, kept, *grads)
 
     def build_second(self, share: Share, given: tuple[bool, ...]) -> SecondPart | None:
         """The program for gradients of gradients if only some heads of the node got one. None if it needs more than was kept."""
@@ -599,6 +589,23 @@ class AutogradRegion:
 
         plan = self.plan
         return Writer(self.name, self.scope, plan.inputs, plan.outputs, [], [], preamble=preamble, replay=plan.replay).finish(False)
+
+
+class Relaid:
+    """The backward program where the data of an input that it reads got another layout since (`w.data = w.data.half()`), as eager's
+    operations are called with what is there now; compiled code knows the layout that was there."""
+
+    def __init__(self, region: Any, b: Backward, share: Share) -> None:
+        self.written = functools.partial(region.write_backward, b, share, relaid=True)
+
+    @functools.cached_property
+    def program(self) -> Executable:
+        with turns.compiling, _disable_current_modes():
+            made: Executable = self.written()
+        return made
+
+    def __call__(self, ctx: Any, kept: tuple, *grads: Any) -> tuple:
+        return self.program.fn(ctx, kept, *grads)
 
 
 ENTRANCE = 2

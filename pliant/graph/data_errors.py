@@ -8,6 +8,7 @@ from typing import Any
 
 from torch._ops import OpOverload
 
+from pliant.graph import implemented
 from pliant.graph.implemented import BOUNDS, unsure
 from pliant.graph.operands import number, op_inputs
 from pliant.graph.operators import Column, overloads
@@ -57,12 +58,14 @@ def chooses(target: Any) -> bool:
 @of_operator
 def depends(target: Any) -> bool:
     """Do its operands tell whether the operator raises on bad data (`raises_here`)?"""
-    return divides(target) or chooses(target) or target in REFUSES or target in BOUNDS
+    return divides(target) or chooses(target) or target in REFUSES or target in BOUNDS or converts(target)
 
 
 def raises_here(op: Any) -> bool:
     """Whether an operation of an operator that `depends` may raise."""
     if divides(op.target) and raises_on_integers(op) or chooses(op.target) and may_find_nothing(op):
+        return True
+    if converts(op.target) and may_not_fit(op):
         return True
     refuses = REFUSES.get(op.target)
     if unsure(op):
@@ -118,6 +121,24 @@ def may_find_nothing(op: Any) -> bool:
     rank = len(x.sizes)
     gone = [dims] if type(dims) is int else dims or range(rank)
     return rank > 0 and not all([has_places(x.sizes[d]) for d in gone])
+
+
+@of_operator
+def converts(target: Any) -> bool:
+    """Does it convert a number to the dtype of its result, with a check?"""
+    return target._schema.name in implemented.CHECKED
+
+
+def may_not_fit(op: Any) -> bool:
+    """Is there a number that only the run knows, which may be none of the result's dtype? (Others are guarded: `implemented.refuse`.)"""
+    made = op.outs[0] if op.outs else None
+    if type(made) is not TracedTensor:
+        return False
+    unknown = [v for v in (*op.args, *(op.kwargs or {}).values()) if type(v) in implemented.VARIES and not v.node.expr.backed]
+    if made.dtype is torch.int64:
+        return any([type(v) is torch.SymFloat for v in unknown])
+    narrow = made.dtype in implemented.MOST and made.dtype not in implemented.WIDE
+    return narrow and not all([v.node.scope.known_true(implemented.fit(v.node.expr, made.dtype)) for v in unknown])
 
 
 def has_places(n: Any) -> bool:

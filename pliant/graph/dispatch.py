@@ -7,6 +7,7 @@ the operator's own C++ decomposition, and last PyTorch's meta kernels on twins w
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from typing import Any
 
@@ -157,26 +158,42 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
 
 
 def check_sizes(trace: Any, func: Any, args: tuple, kwargs: dict, outs: list) -> None:
-    """No size of a result is less than 0, or eager raises, whoever reads the result: that is an assertion where it is not known. In a call
-    for which it is not so, PyTorch says what is wrong with these numbers."""
+    """No size of a result is less than 0, and none has more elements, or bytes of its own, than 64 bits can count, or eager raises, whoever
+    reads it: an assertion where it is not known. In a call for which it is not so, PyTorch says what is wrong with these numbers."""
     scope, known = trace.scope, trace.sizes
     for o in outs:
         if type(o) is not TracedTensor:
             continue
+        large = False  # a size may be what no memory can be
         for n in o.sizes:
-            if type(n) is int or n.node.expr in known:
+            if type(n) is int:
+                large = large or n >= LARGE
                 continue
             e = n.node.expr
+            if e in known:
+                large = large or e in trace.numbers
+                continue
             if static_range(e)[0] < 0:
                 if scope.is_closed():
                     continue
                 if not scope.assume(ops.ge(e, 0), symnode.site_hook(), NEGATIVE):
                     through_meta(trace, func, args, kwargs, pinned=True)
                     raise RuntimeError(NEGATIVE)
+                trace.numbers.add(e)
+                large = True
             known.add(e)
+        if large and not scope.is_closed():
+            sizes = [n if type(n) is int else n.node.expr for n in o.sizes]
+            total = functools.reduce(ops.mul, sizes, o.dtype.itemsize if o.storage_id == o.vid else 1)
+            for n in (*sizes, total):
+                if not scope.assume(ops.lt(n, 2**63), symnode.site_hook(), UNCOUNTED):
+                    through_meta(trace, func, args, kwargs, pinned=True)
+                    raise RuntimeError(UNCOUNTED)
 
 
 NEGATIVE = "Trying to create tensor with negative dimension"
+UNCOUNTED = "numel: integer multiplication overflow"
+LARGE = 2**31
 
 
 def with_dtype(func: Any, info: Any, args: tuple, kwargs: dict, outs: list) -> dict:

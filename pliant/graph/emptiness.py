@@ -155,6 +155,8 @@ def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
         return fn(*args, **kwargs)
     if type(x) is not TracedTensor or x.dtype is not torch.int64 or x.device.type != "cpu" or type(n) not in (int, torch.SymInt):
         return fn(*args, **kwargs)
+    if type(n) is torch.SymInt and n.node.expr.backed and x.trace.scope.decide(ops.eq(n.node.expr, -1), symnode.site_hook()):
+        n = -1  # as many as the data has
     if type(n) is int and n == -1 and not any([type(s) is int and s == 0 for s in x.sizes]):
         n = ORIGINAL.item(ORIGINAL.max(x)) + 1
     if type(n) is torch.SymInt:
@@ -166,6 +168,14 @@ def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
     x = ORIGINAL.reshape(ORIGINAL.gather(classes, 0, ORIGINAL.reshape(x, -1)), x.shape)
     out = fn(x, n) if type(n) is int else (ORIGINAL.unsqueeze(x, -1) == classes).to(torch.int64)
     return out if type(out) is not TracedTensor or out.dense else ORIGINAL.contiguous(out)
+
+
+def pieces(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """ATen adds the number of pieces and the size of what is cut: beyond 64 bits that is what it happens to be."""
+    chunks = symnode.concrete((dict(zip(("input", "chunks"), args)) | kwargs).get("chunks"))  # ATen takes a plain number
+    if type(chunks) is int and chunks >= 2**62:
+        raise Untraceable("chunk", "there are to be more pieces than ATen can count")
+    return fn(*args, **kwargs)
 
 
 def of_all(fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -197,7 +207,7 @@ def trapezoid(fn: Any, args: tuple, kwargs: dict) -> Any:
     return fn(*args, **kwargs)
 
 
-ALWAYS = (pooled, one_hot)
+ALWAYS = (pooled, one_hot, pieces)
 CAREFUL: dict[Any, Callable[[Any, tuple, dict], Any]] = {
     F.scaled_dot_product_attention: attention,
     torch._C._nn.scaled_dot_product_attention: attention,
@@ -208,6 +218,7 @@ CAREFUL: dict[Any, Callable[[Any, tuple, dict], Any]] = {
     F.max_pool1d: pooled,
     torch.max_pool1d: pooled,
     F.one_hot: one_hot,
+    **dict.fromkeys((torch.chunk, torch.Tensor.chunk, torch.unsafe_chunk, torch.Tensor.unsafe_chunk), pieces),
     torch.trapezoid: trapezoid,
     torch.trapz: trapezoid,
     **dict.fromkeys((torch.var, torch.std, torch.var_mean, torch.std_mean, torch.Tensor.var, torch.Tensor.std), of_all),

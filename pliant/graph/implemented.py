@@ -264,13 +264,14 @@ def fits(op: Any, tensors: Sequence[TracedTensor]) -> bool:
     narrow = {t.dtype for t in tensors if t.dtype in MOST}
     if any([type(v) is int and v.bit_length() > 63 for v in op.args]):
         return False
+    given = (*op.args, *op.kwargs.values())
+    if op.target._schema.name in CHECKED:
+        into = narrow | {t.dtype for t in op.outs if type(t) is TracedTensor and t.dtype in MOST}
+        for v in given if not into <= WIDE else ():
+            if type(v) in VARIES and not all([v.node.scope.known_true(fit(v.node.expr, t)) for t in into]):
+                return False
     if not narrow:
         return True
-    given = (*op.args, *op.kwargs.values())
-    if op.target._schema.name in CHECKED and not narrow <= WIDE:
-        for v in given:
-            if type(v) in VARIES and not all([v.node.scope.known_true(fit(v.node.expr, t)) for t in narrow]):
-                return False
     numbers = [v for v in given if type(v) in (int, float) and not -128 < v < 127 and math.isfinite(v)]
     return not any([not -MOST[t] - 1 <= v <= MOST[t] for v in numbers for t in narrow])
 

@@ -197,10 +197,10 @@ def has_no_history(t: Any) -> bool:
     that nobody has asked: so it is not asked.
     """
     base = t._base
-    if base is None or not t.requires_grad or not base.requires_grad:
-        return bool(t.is_leaf)
-    late = not base.is_leaf and CREATED(t) == FOLLOWED
     try:
+        if base is None or not t.requires_grad or not base.requires_grad:
+            return bool(t.is_leaf)
+        late = not base.is_leaf and CREATED(t) == FOLLOWED
         return not late and bool(t.is_leaf)
     except RuntimeError:  # a view made without gradients, of what was written since: PyTorch does not say
         return True

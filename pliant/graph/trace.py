@@ -133,6 +133,7 @@ class Trace:
         self.strides_memo: dict[tuple, tuple] = {}
         self.templates: dict[Any, TracedTensor] = {}  # (`traced.make`)
         self.sizes: set[Any] = set()  # expressions that are the size of a result, hence not less than 0
+        self.numbers: set[Any] = set()  # those of them that are no sizes of memory, and may be as large as numbers are
         self.next_vid = 0
         self.next_unbacked = 0
         self.n_forward: int | None = None

@@ -187,6 +187,8 @@ def deep_tensor(o: Any, memo: dict) -> Any:
         others.append(o)
     memo[(o.storage_id, "memory")] = o
     made = clone(o)
+    if not ORIGINAL.is_inference(made):  # the library gives an empty tensor its memory in place (`set_`), which counts as a write
+        torch._C._increment_version((made,))
     return call(ORIGINAL.requires_grad_, (made,), {}) if o.requires_grad else made
 
 

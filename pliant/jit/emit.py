@@ -30,7 +30,7 @@ from pliant.bytecode.assemble import Span, on_line
 from pliant.codegen.effects import cannot_repeat
 from pliant.graph import wrapped
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.leaving import GRADIENTS, LEAVE, MARK, Elsewhere, Left
+from pliant.graph.leaving import GRADIENTS, LEAVE, MARK, WAYS, Elsewhere, Left, exit_of
 from pliant.graph.originals import make_leaf
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TRANSFORMS, Reconsider, TracedTensor, leaves
@@ -304,7 +304,9 @@ class Emitter:
     def needed(self, outputs: list[Any]) -> tuple[list[Any], list[Any]]:
         """The traced inputs that the graph reads or writes, and the symbols that it cannot read off their metadata."""
         trace, world = self.capture.trace, self.capture.world
-        wanted = [*outputs, *(check.expr for check in trace.scope.asserts)]
+        # what leaves at a side exit is an output of the program, which keeps what is written to its memory behind that
+        left = [exit_of(trace, op).values for op in trace.ops if op.target in WAYS]
+        wanted = [*outputs, *left, *(check.expr for check in trace.scope.asserts)]
         live = liveness.live_ops(trace.ops, wanted, trace.inputs)
         vids = {t.vid for op in live for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors_of(outputs)}
         called = list(leaves([(op.args, op.kwargs) for op in trace.torch_ops])) if self.context.all_symbols else []

@@ -778,7 +778,7 @@ fs = [lambda t, k=k: t + k for k in range(3)]
 <new:T> = fs[<I> % 3](<T>)
 
 class Local(Box):
-    extra = <I>
+    extra = (lambda: <I>)()
     def shift(self):
         return super().shift() * 2 + self.extra
 <new:T> = Local(<T>, <I>).scale(2)

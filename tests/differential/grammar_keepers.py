@@ -507,7 +507,7 @@ async def <fn:T>(t):
 <new:T> = awaited(<=1>(<T>))
 
 class Local(Cell):
-    unit = <I> % 3 + 1
+    unit = (lambda: <I>)() % 3 + 1
     def more(self):
         return self.t + self.k
 <new:T> = Local(<T>, 2).more()

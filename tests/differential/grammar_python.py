@@ -1,6 +1,7 @@
 """The second grammar of random programs, theme `python`: the rest of the language and its library, over the kinds of `grammar.py`.
 
-Every template ends (see `grammar.py`), and what depends on addresses, time or the hash of texts does not reach what is compared.
+Every template ends (see `grammar.py`), and what depends on addresses, time or the hash of texts does not reach what is compared. A number
+in the body of a class is that of a lambda: it may assign in a comprehension.
 """
 
 from __future__ import annotations
@@ -559,7 +560,7 @@ match Color(<I> % 3 + 1):
 class Sub(Box):
     __slots__ = ()
     limit: int = <I>
-    table = {i: i * <I> for i in range(3)}
+    table = {i: i * (lambda: <I>)() for i in range(3)}
     def shift(self):
         return self.limit + self.table.get(self.k, 1)
     def __getattr__(self, name):
@@ -574,8 +575,8 @@ Made = type('Made', (Box,), {'shift': lambda self: self.k * 2, 'tag': <I>})
 <new:T> = Made(<T>, <I>).scale(Made.tag)
 
 class Kind(metaclass=Meta):
-    a = <I>
-    b = <I>
+    a = (lambda: <I>)()
+    b = (lambda: <I>)()
 <new:I> = Kind['a'] + len(Kind)
 SEEN.append(sorted(Kind))
 

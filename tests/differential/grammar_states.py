@@ -254,7 +254,7 @@ else:
     state = state * 0.5
 <new:T> = state
 
-for t in <L>:
+for t in <L>[:5]:
     held, _ = LAYERS[1].cache(t.shape[1]).update(t[:1], t[-1:])
     SEEN.append(held.shape[0])
     if held.sum() > <F>:

@@ -360,6 +360,7 @@ STEPS = {
     ),
     "random numbers": ("noisy", "out.backward(); found = (x.grad, w.grad)"),
     "constant tensors": ("scaled", "out.backward(); found = (x.grad, w.grad)"),
+    "data of another layout": ("heads", "w.data = (w.data * 2).t().contiguous().t(); sum(out).backward(); found = (x.grad, w.grad)"),
     "no gradients asked for": ("scaled", "found = ()"),
     "gradients of results that others come from": ("in_turn", "found = torch.autograd.grad(out[2], [*out[:2], x, w], retain_graph=True)"),
     "the same, twice": (

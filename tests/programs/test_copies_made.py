@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import pliant
 from tests.programs.registry import cases, each, program
 
 ROWS = each(3, 5, 2, tail=(4,))
@@ -319,3 +320,22 @@ def test_program(case):
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_with_a_backend_that_runs_the_graph(case):
     case.run_through("eager")
+
+
+def test_versions_of_copies():
+    """`copy.deepcopy` gives a new tensor its memory in place, which counts as a write."""
+
+    def fn(x):
+        y = x * 2
+        y.add_(1)
+        z, twice = copy.deepcopy(y), copy.deepcopy(copy.deepcopy(x))
+        z.mul_(3)
+        asked = z._version, twice._version, x.clone()._version
+        with torch.no_grad():
+            return asked, [x, y, z, twice, copy.deepcopy(y.sum()), copy.deepcopy(nn.Parameter(x)), copy.copy(x), *copy.deepcopy([x, y])]
+
+    compiled = pliant.compile(fn)
+    for n in (2, 3, 4):
+        (asked, wanted), (told, got) = fn(torch.ones(n)), compiled(torch.ones(n))
+        assert told == asked == (2, 1, 0)
+        assert [t._version for t in got] == [t._version for t in wanted]

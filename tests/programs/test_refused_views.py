@@ -222,3 +222,29 @@ def test_pieces_of_a_size_below_zero_that_nobody_reads():
         else:
             with pytest.raises(RuntimeError, match="non-negative"):
                 f(x, n)
+
+
+def test_a_view_of_a_leaf_of_a_class_that_was_written():
+    """It is a view of memory that no gradient leads to: PyTorch does not say whether it has a history, and raises where it is used."""
+
+    def made(written):
+        pieces = torch.ones(4, 2).as_subclass(Sub).requires_grad_().chunk(2)
+        if written:
+            with torch.no_grad():
+                pieces[0].add_(1)
+        return pieces
+
+    def fn(a, b):
+        return a * 2 + b
+
+    compiled = pliant.compile(fn)
+    for written in (True, False, True):
+        want, got = (str(said(f, made(written))) for f in (fn, compiled))
+        assert want == got and ("RuntimeError" in got) is written
+
+
+def said(fn, args):
+    try:
+        return fn(*args)
+    except RuntimeError as e:
+        return type(e), str(e)

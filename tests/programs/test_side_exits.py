@@ -488,3 +488,20 @@ def test_world_changes():
         return fn, state
 
     check_world(factory, *[(x,) for x in CALLS], must_compile=False)
+
+
+@needs_exits
+def test_what_only_the_other_side_gets_is_written_to(monkeypatch):
+    """Nobody reads the write, whose operands, a tensor and a number, nothing else needs."""
+    monkeypatch.setattr(branches, "forced", lambda code, offset: True)
+
+    def fn(x, n, z, seen):
+        y = x + 1
+        if y[0, 0].item() > 0.5:
+            y[0] = abs(n) ** 0.5 + 1.5
+            y.add_(z)
+        else:
+            seen.append(y)
+        return x * 2
+
+    check(fn, *[(x.clone(), n, torch.full((4,), float(n)), []) for n, x in enumerate(CALLS)], must_compile=False)

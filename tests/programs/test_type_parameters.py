@@ -264,6 +264,9 @@ MADE = {
     "nested": lambda: list[dict[str, int]],
     "by its class": lambda: types.GenericAlias(list, int),
     "by a function": lambda: operator.or_(int, str),
+    "unpacked": lambda: [*tuple[int, str]][0],
+    "unpacked by hand": lambda: next(iter(list[int])),
+    "an argument": lambda: (lambda *a: a)(*list[int])[0],
     "kept by typing": lambda: typing.Optional[int],  # noqa: UP045
     "from outside": lambda: OUTSIDE["a"],
     "out of a copy": lambda: dict(OUTSIDE).pop("a"),

@@ -124,3 +124,82 @@ def test_a_size_that_stays_as_it_is(source):
         return wide, wide.shape[0] * 2, wide.numel()
 
     same_calls(fn, SIZES)
+
+
+AS_LARGE_AS_NUMBERS_ARE = {
+    "expand": lambda n, x: x[:1].view(1, 1).expand(n, 3).shape,
+    "expand twice": lambda n, x: x[:1].view(1, 1, 1).expand(n, n, 1).shape,
+    "broadcast": lambda n, x: torch.broadcast_to(x[:1].view(1, 1), (n, 4)).shape,
+    "meta": lambda n, x: torch.empty(n, 3, device="meta").shape,
+    "pad": lambda n, x: F.pad(x.new_zeros(0, 1), (0, n)).shape,
+    "repeat": lambda n, x: x[:0].repeat(n, 1).shape,
+    "tile": lambda n, x: x[:0].tile(n).shape,
+    "roll": lambda n, x: x.roll(n).shape,
+    "begin": lambda n, x: x.as_strided((0,), (1,), n).shape,
+    "as_strided": lambda n, x: x.as_strided((n, 2), (0, 0)).shape,
+}
+
+
+@pytest.mark.parametrize("use", AS_LARGE_AS_NUMBERS_ARE)
+def test_of_numbers_that_sizes_cannot_be(use):
+    made = AS_LARGE_AS_NUMBERS_ARE[use]
+    calls = (2, 3, 4, 2**63 - 1, 5, 2**62, -(2**63), 6, 2**61, -(2**62))
+    raised = same_calls(lambda n, x: (made(n, x), x + 1)[1], calls)
+    assert same_calls(lambda n, x: (made(n, x), x + 1), calls) == raised > 0
+
+
+@pytest.mark.parametrize("n", [2**63 - 1, 2**62])
+def test_more_pieces_than_can_be_counted(n):
+    def fn(x):
+        return len(x.chunk(n)), x[:2].unsafe_chunk(n, 0)
+
+    compiled = pliant.compile(fn)
+    for size in (6, 7, 8):
+        assert str(outcome(compiled, torch.ones(size))) == str(outcome(fn, torch.ones(size)))
+
+
+def test_a_pad_takes_away_no_more_than_there_is():
+    """What it adds on the other side is not there to be taken away."""
+    compiled = pliant.compile(lambda x, a, b: (F.pad(x, (a, b)), x + 1))
+    raised = 0
+    for size in (4, 0, 1, 3):
+        for a in (2, -1, -4, 3, 0):
+            for b in (1, -2, -4, 5):
+                want = outcome(lambda x: (F.pad(x, (a, b)), x + 1), torch.arange(float(size)))
+                assert str(outcome(compiled, torch.arange(float(size)), a, b)) == str(want)
+                raised += type(want[0]) is type
+    assert raised > 20
+
+
+def test_as_many_classes_as_the_data_has_after_others():
+    compiled = pliant.compile(F.one_hot)
+    for values, n in (([0, 2], 4), ([0, 2], 3), ([1, 2, 0], 5), ([0, 3], -1), ([0, 1], -1), ([0, 2], 6), ([0, 2], 2), ([0], -2)):
+        t = torch.tensor(values)
+        assert str(outcome(compiled, t, n)) == str(outcome(F.one_hot, t, n))
+
+
+CONVERTED = {
+    "full": lambda n, d: torch.full((2,), n, dtype=d),
+    "scalar": lambda n, d: torch.tensor(n, dtype=d),
+    "fill_": lambda n, d: torch.zeros(2, dtype=d).fill_(n),
+    "masked_fill": lambda n, d: torch.zeros(2, dtype=d).masked_fill(torch.tensor([True, False]), n),
+    "clamp": lambda n, d: torch.zeros(2, dtype=d).clamp(max=n),
+    "where": lambda n, d: torch.where(torch.tensor([True, False]), torch.zeros(2, dtype=d), n),
+}
+
+
+@pytest.mark.parametrize("kind", [int, float])
+@pytest.mark.parametrize("use", CONVERTED)
+def test_of_data_that_a_dtype_has_not(use, kind):
+    """What only the run knows: a kernel must not wrap it, and eager raises, whoever reads the result."""
+    made = CONVERTED[use]
+    for dtype in (torch.uint8, torch.int16, torch.int32, torch.float16, torch.int64):
+        for fn in (
+            lambda x, dtype=dtype: (made(kind(x[0].item()), dtype), x + 1),
+            lambda x, dtype=dtype: (made(kind(x[0].item()), dtype), x + 1)[1],
+        ):
+            compiled = pliant.compile(fn, background=False)
+            for value in (1.0, 3.0, 300.0, 1e5, 2.0, 5e9):
+                x = torch.full((2,), value)
+                want, got = outcome(fn, x), outcome(compiled, x)
+                assert str(got) == str(want) if want[0] is not RuntimeError else got[0] is RuntimeError, (dtype, value)

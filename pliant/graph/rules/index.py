@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+from pliant.graph import symnode
 from pliant.graph.layout import CHANNELS_LAST_ORDER
 from pliant.graph.originals import torch
 from pliant.graph.rules.misfits import by_meta, misfit, one_size
@@ -26,7 +28,7 @@ from pliant.graph.rules.shape import (
     wrap,
 )
 from pliant.graph.rules.table import RULES, add, aten, rule
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic import ops
 
 INDEX_TYPES = (torch.int64, torch.int32)
@@ -331,10 +333,22 @@ def stack(trace: Any, tensors: list, dim: int = 0) -> Any:
 @rule("repeat")
 def repeat(trace: Any, x: TracedTensor, repeats: list) -> Any:
     skip = len(repeats) - len(x.sizes)
+    listed(trace, "repeat", repeats)
     if skip < 0 or any([type(r) is int and r < 0 for r in repeats]):
         return NotImplemented
     sizes = tuple([r if i < skip else r * x.sizes[i - skip] for i, r in enumerate(repeats)])
     return new(trace, sizes, x.dtype, x.device)
+
+
+def listed(trace: Any, name: str, numbers: list) -> None:
+    """A list of numbers that may be symbolic has none below -2**62: PyTorch keeps what it knows of a symbol in such numbers, and raises."""
+    for n in numbers:
+        if not (n >= LEAST if type(n) is int else trace.scope.assume(ops.ge(key(n), LEAST), symnode.site_hook(), UNLISTED)):
+            raise Untraceable(name, UNLISTED)
+
+
+LEAST = -(2**62)
+UNLISTED = "SymIntArrayRef expected to contain only concrete integers"
 
 
 @rule("flip")
@@ -351,6 +365,7 @@ def roll(trace: Any, x: TracedTensor, shifts: Any, dims: Any = ()) -> Any:
     shifts, dims = ([v] if isinstance(v, int) else v for v in (shifts, dims))
     if len(dims or shifts[:1]) != len(shifts):
         return misfit(trace, aten.roll.default, x, shifts, dims)
+    listed(trace, "roll", shifts)
     if not dims:
         return NotImplemented
     if not x.sizes:
@@ -363,9 +378,20 @@ def roll(trace: Any, x: TracedTensor, shifts: Any, dims: Any = ()) -> Any:
     return new(trace, x.sizes, x.dtype, x.device)
 
 
+NARROWED = "narrow(): length must be non-negative."
+
+
 @rule("constant_pad_nd")
 def constant_pad(trace: Any, x: TracedTensor, pad: list, value: Any = 0) -> Any:
+    """Eager first takes away what the negative numbers say, which has to be there, whatever is added on the other side."""
     n = len(x.sizes)
+    if len(pad) % 2 == 0 and len(pad) <= 2 * n:
+        for i in range(len(pad) // 2):
+            ends = [key(p) for p in pad[2 * i : 2 * i + 2]]
+            taken = [ops.min_(e, 0) for e in ends if not (e >= 0 if type(e) is int else trace.scope.known_true(ops.ge(e, 0)))]
+            left = functools.reduce(ops.add, taken, key(x.sizes[n - 1 - i]))
+            if taken and not trace.scope.assume(ops.ge(left, 0), symnode.site_hook(), NARROWED):
+                raise RuntimeError(NARROWED)
     if not x.dense or len(pad) % 2 or len(pad) > 2 * n or any([type(p) is not int or p < 0 for p in pad]):
         return NotImplemented
     sizes = list(x.sizes)

@@ -241,6 +241,9 @@ def unfinished(trace: Any, seen: Any, chunk: Any) -> bool:
 def as_strided(trace: Any, x: TracedTensor, size: Any, stride: Any, storage_offset: Any = None) -> Any:
     if len(size) != len(stride):
         raise RuntimeError("mismatch in length of strides and shape")
+    begins = 0 if storage_offset is None else key(storage_offset)
+    if not trace.scope.assume(ops.ge(begins, 0), symnode.site_hook(), "Tensor: invalid storage offset"):
+        raise RuntimeError(f"Tensor: invalid storage offset {int(storage_offset)}")
     return view_of(x, tuple(size), tuple(stride), x.offset if storage_offset is None else storage_offset)
 
 

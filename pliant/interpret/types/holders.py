@@ -58,14 +58,18 @@ def of_alias(v: Any, name: str) -> Any:
 
 
 ALIASES = (types.GenericAlias, types.UnionType)
-MAKES = {"__class_getitem__", "or_", "ior", "__or__", "__ror__", "GenericAlias", "getitem", "__getitem__"}
+MAKES = {"__class_getitem__", "or_", "ior", "__or__", "__ror__", "GenericAlias", "getitem", "__getitem__", "next"}
 """Functions of C that make another alias each time (those of `typing` are kept by it)."""
+UNPACKED = type(iter(list[int]))  # what gives `*list[int]`
+
+
+MADE_OF = (type, *ALIASES, types.NoneType, *OF_TYPING, UNPACKED)
 
 
 def made_alias(fn: Any, args: tuple, alias: Any) -> None:
-    """C code has given an alias: of a class or an alias it makes one, out of a container it takes one."""
+    """C code has given an alias: of a class or an alias, or to unpack one, it makes one; out of a container it takes one."""
     of = fn.__self__ if fn.__name__ == "__class_getitem__" else args[0]
-    if fn.__name__ in MAKES and not any([alias is a for a in args]) and isinstance(of, (type, *ALIASES, types.NoneType, *OF_TYPING)):
+    if fn.__name__ in MAKES and not any([alias is a for a in args]) and isinstance(of, MADE_OF):
         vm.world.made_aliases[id(alias)] = alias
 
 

@@ -108,11 +108,6 @@ class Partial:
         return tuple(None if i is None or found[i] is None else ORIGINAL.detach(found[i]) for i in self.twice.gives)
 
 
-def relaid(*_: Any) -> tuple:
-    """The data of an input was given another layout (`w.data = w.data.half()`): nobody has the operations of the backward part any more."""
-    raise RuntimeError("an input of this compiled region was given data of another layout before its gradients were computed")
-
-
 def parts_of(twice: Twice, nodes: tuple, shared: tuple[int | None, ...]) -> list[Part]:
     """The nodes of a region for inputs with a history or hooks, which nobody has compiled."""
     return [Part(heads, slots, through, Executable(Uncompiled(twice, shared, through), "", 0), twice) for heads, slots, through in nodes]

@@ -34,6 +34,7 @@ from pliant.jit.emit import Emitted
 from pliant.jit.emitted_functions import is_emitted, note_emitted
 from pliant.jit.failing import Failing
 from pliant.jit.persist import gradients
+from pliant.jit.persist.guards import Weakly
 from pliant.jit.persist.names import Missing, Writer
 from pliant.jit.persist.tensors import decode_tensor, encode_tensor
 from pliant.jit.persist.values import NotPortable, decode, encode_held
@@ -220,7 +221,7 @@ def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
     recipe = None if refusal else gradients.encode_recipe(node.twice.recipe(), table)
     given = frozenset(("_twice", "_partial", "_relaid", *ASKED))
     backwards = [(p.heads, p.slots, p.through, encode_program(p.backward, table, linker, given)) for p in node.parts]
-    parts = [(*b, *seconds_of(p, table, linker)) for b, p in zip(backwards, node.parts, strict=True)]
+    parts = [(*b, *seconds_of(p, table, linker), relaid_of(p, table)) for b, p in zip(backwards, node.parts, strict=True)]
     later = node.later.watch, node.later.nodes, node.shared
     forward = encode_program(node.forward, table, linker, frozenset())
     around = encode_program(node.around, table, linker, frozenset(("_apply", "_on", "_kept")))
@@ -241,6 +242,32 @@ def seconds_of(part: Part, table: Writer, linker: Linker) -> tuple:
     return found.heads, (encode_program(whole.program, table, linker, frozenset()), told)
 
 
+def relaid_of(part: Part, table: Writer) -> bytes | None:
+    """The backward program for inputs whose data has another layout by then, of ATen's calls; read when it is asked for."""
+    found, linker = part.backward.globals.get("_relaid"), Linker()
+    if found is None:
+        return None
+    data = encode_program(found.program, table, linker, frozenset())
+    if linker.rows:
+        raise NotPortable("machine code in a program of ATen's calls")
+    return marshal.dumps(data)
+
+
+class Relaid:
+    """Such a program from the disk."""
+
+    def __init__(self, data: bytes, objects: list[Any]) -> None:
+        self.data = data
+        self.objects = Weakly(objects)
+
+    @functools.cached_property
+    def program(self) -> Executable:
+        return decode_program(marshal.loads(self.data), self.objects, [], {})
+
+    def __call__(self, ctx: Any, kept: tuple, *grads: Any) -> tuple:
+        return self.program.fn(ctx, kept, *grads)  # type: ignore[no-any-return]
+
+
 def decode_second(heads: tuple, data: Any, objects: list[Any], modules: list[dict[str, int]]) -> Seconds | None:
     if data is None:
         return None
@@ -255,9 +282,11 @@ def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) 
     twice = Twice(refusal, gradients.Later(recipe, objects), gives, Repeated(backend), *inputs)
     first = decode_program(forward, objects, modules, {})
     made = []
-    for own, slots, through, backward, heads_with_history, second in parts:
+    for own, slots, through, backward, heads_with_history, second, relaid in parts:
         again = replace(twice, second=decode_second(heads_with_history, second, objects, modules))
-        given = {"_twice": again, "_partial": gradients.Partial(twice, heads, through), "_relaid": gradients.relaid, **ASKED}
+        given = {"_twice": again, "_partial": gradients.Partial(twice, heads, through), **ASKED}
+        if relaid is not None:
+            given["_relaid"] = Relaid(relaid, objects)
         made.append(Part(own, slots, through, decode_program(backward, objects, modules, given), again))
         again.backward = made[-1].backward.fn
     apply = node_of(name, first.fn, made, results)

@@ -241,11 +241,12 @@ def found_global(g: dict, name: str) -> Any:
     world.namespaces.add(id(g))
     if id(g) in world.shadows:
         raise Break("PL0014", "a dict that holds the global names of a function, and is read as a dict as well", clean=True)
-    if key in world.global_writes:
+    written = key in world.global_writes
+    if written:
+        if vm.asking:
+            changed()
         v = world.global_writes[key][2]
         if v is not UNSET:
-            if vm.asking:
-                changed()
             return v
     elif name in g:
         if id(g) in world.fresh_globals:
@@ -254,11 +255,11 @@ def found_global(g: dict, name: str) -> Any:
         return r
     b = g["__builtins__"] if "__builtins__" in g else builtins
     b = b if type(b) is dict else b.__dict__
-    if name not in b:
+    if not written:  # what the program has deleted was there before
         world.guard(vm.globals_source(g), "DICT_CONTAINS", (name, False), name)
+    if name not in b:
         world.guard(S.const(builtins).dict() if b is builtins.__dict__ else S.const(b), "DICT_CONTAINS", (name, False), name)
         raise NameError(f"name '{name}' is not defined", name=name)
-    world.guard(vm.globals_source(g), "DICT_CONTAINS", (name, False), name)
     r = world.reads[key] = builtin(b, name)
     return r
 
@@ -286,6 +287,8 @@ def store_global(f: Any, name: str) -> None:
     if vm.asking or vm.world.hashed_by:
         writes(f.globals, name)
     key = (id(f.globals), name)
+    if key in vm.world.global_writes and vm.world.global_writes[key][2] is UNSET:
+        raise Break("PL0006", f"setting {name}, which was deleted here: it comes to the end of its dict", clean=True)
     vm.world.reads.pop(key, None)
     vm.world.global_writes[key] = (f.globals, name, f.stack.pop())
 
@@ -296,10 +299,11 @@ def delete_global(f: Any, name: str) -> None:
         writes(f.globals, name)
     key = (id(f.globals), name)
     w = vm.world.global_writes.get(key)
-    if w is not None and w[2] is UNSET or w is None and name not in f.globals:
-        raise NameError(f"name '{name}' is not defined", name=name)
+    there = name in f.globals if w is None else w[2] is not UNSET
     if w is None:
-        vm.world.guard(vm.globals_source(f.globals), "DICT_CONTAINS", (name, True), name)
+        vm.world.guard(vm.globals_source(f.globals), "DICT_CONTAINS", (name, there), name)
+    if not there:
+        raise NameError(f"name '{name}' is not defined", name=name)
     vm.world.reads.pop(key, None)
     vm.world.global_writes[key] = (f.globals, name, UNSET)
 

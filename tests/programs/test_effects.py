@@ -453,6 +453,66 @@ def test_version_counters_that_detached_tensors_share(fn):
     check(fn, *[(t(n, 2), [t(n, 2), t(n, 2), t(n, 2)]) for n in (3, 4, 3)])
 
 
+def deleted_or_not_there(x):
+    global SOMETHING
+    try:
+        del SOMETHING
+    except NameError as e:
+        return x + 1, str(e)
+    return x + 2
+
+
+def deleted_behind_a_change(x):
+    global SOMETHING
+    SOMETHING = x.shape[0]
+    pliant.graph_break()
+    SOMETHING += 1
+    y = x + SOMETHING
+    del SOMETHING
+    try:
+        return SOMETHING
+    except NameError as e:
+        return y, str(e)
+
+
+def builtin_that_comes_back(x):
+    global sum
+    sum = max
+    pliant.graph_break()
+    sum = min
+    y = sum([2, 3])
+    del sum
+    return x + y, sum([2, 3])
+
+
+def deleted_and_set(x):
+    global SOMETHING, OTHER
+    SOMETHING, OTHER = 1, 2
+    del SOMETHING
+    SOMETHING = x.shape[0]
+    return x + SOMETHING
+
+
+DELETED = (deleted_or_not_there, deleted_behind_a_change, builtin_that_comes_back, deleted_and_set)
+
+
+@pytest.mark.parametrize("fn", DELETED, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("there", ["sometimes", "always", "never"])
+def test_globals_that_are_deleted(fn, there):
+    """Whether a name is there is guarded unless the program has written it; its place in the dict is that of its last coming."""
+    compiled = pliant.compile(fn)
+    for n, given in ((3, there == "always"), (5, there != "never"), (4, there == "always"), (5, there != "never")):
+        seen = []
+        for f in (fn, compiled):
+            for name in ("SOMETHING", "OTHER", "sum"):
+                globals().pop(name, None)
+            if given:
+                globals()["SOMETHING"] = 8
+            globals()["OTHER"] = 0
+            seen.append((f(t(n)), [(k, globals()[k]) for k in globals() if k in ("SOMETHING", "OTHER", "sum")]))
+        assert str(seen[1]) == str(seen[0])
+
+
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()

@@ -60,7 +60,7 @@ def of_alias(v: Any, name: str) -> Any:
 ALIASES = (types.GenericAlias, types.UnionType)
 MAKES = {"__class_getitem__", "or_", "ior", "__or__", "__ror__", "GenericAlias", "getitem", "__getitem__", "next"}
 """Functions of C that make another alias each time (those of `typing` are kept by it)."""
-UNPACKED = type(iter(list[int]))  # what gives `*list[int]`
+UNPACKED = type(iter(list[int]))  # type: ignore[call-overload]  # what gives `*list[int]`
 
 
 MADE_OF = (type, *ALIASES, types.NoneType, *OF_TYPING, UNPACKED)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from types import FunctionType, MemberDescriptorType
 from typing import Any
 
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
 from pliant.guards.views import VIEWS
@@ -56,7 +56,7 @@ def other_sizes(lesson: Any, now: Any) -> bool:
         return any([n is not None for n in asked])
     if type(now) not in PLAIN:
         return False
-    sizes = torch.Tensor.size(now)
+    sizes = ORIGINAL.size(now)
     return len(asked) == len(sizes) and any([a is not None and a != n for a, n in zip(asked, sizes, strict=True)])
 
 

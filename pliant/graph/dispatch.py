@@ -182,11 +182,12 @@ def check_sizes(trace: Any, func: Any, args: tuple, kwargs: dict, outs: list) ->
                 trace.numbers.add(e)
                 large = True
             known.add(e)
-        if large and not scope.is_closed():
+        made_of = [a for a in args if type(a) is TracedTensor and o.storage_id == o.vid]
+        if large and not scope.is_closed() and not made_of:  # not where memory is made of memory, as by convolutions
             sizes = [n if type(n) is int else n.node.expr for n in o.sizes]
             total = functools.reduce(ops.mul, sizes, o.dtype.itemsize if o.storage_id == o.vid else 1)
             for n in (*sizes, total):
-                if not scope.assume(ops.lt(n, 2**63), symnode.site_hook(), UNCOUNTED):
+                if not scope.assume(ops.le(n, 2**63 - 1), symnode.site_hook(), UNCOUNTED):
                     through_meta(trace, func, args, kwargs, pinned=True)
                     raise RuntimeError(UNCOUNTED)
 

@@ -8,19 +8,18 @@ that is a symbol and one that is compiled in, where no instruction is to blame.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import FunctionType, MemberDescriptorType
+from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
-from pliant.guards.views import VIEWS
 from pliant.jit.persist.names import ABSENT, read
 
 KINDS = ("_parameters", "_buffers")
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 NUMBERS = (int, float)
-OF_SCALARS = ("scalar_number", "small_scalar_number")
+MODULE_DICT = ModuleType.__dict__["__dict__"].__get__
 
 
 def module_state(source: Source) -> bool:
@@ -86,17 +85,21 @@ def at(source: Source, fn: FunctionType, args: tuple, known: dict[Source, Any]) 
 
 
 def step(o: Any, op: str, arg: Any) -> Any:
-    """One step of a source: what the disk can name, slots, and numbers of NumPy's scalars."""
+    """One step of a source: what the disk can name, and slots. (No numbers of NumPy's scalars: two places may hold one object.)"""
     try:
-        if op == "apply":
-            return VIEWS[arg](o) if arg in OF_SCALARS and type(o).__module__ == "numpy" else ABSENT
         if op == "attr":
             slot = next((vars(c)[arg] for c in type(o).__mro__ if arg in vars(c)), None)
             if type(slot) is MemberDescriptorType:
                 return slot.__get__(o)
-    except (AttributeError, OverflowError):
+        if op == "dict":
+            return MODULE_DICT(o) if issubclass(type(o), ModuleType) else object.__getattribute__(o, "__dict__")
+        if op == "key":
+            return dict.get(o, arg, ABSENT) if issubclass(type(o), dict) else ABSENT
+        if op == "index":
+            return o[arg] if type(o) in (list, tuple) else ABSENT
+    except (AttributeError, IndexError):
         return ABSENT
-    return read(o, op, arg)
+    return read(o, op, arg) if op in ("cell", "contents", "type") else ABSENT  # `isinstance` would ask other objects for their class
 
 
 def of_frame(source: Source, fn: FunctionType, args: tuple) -> Any:

@@ -7,7 +7,6 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -125,7 +124,6 @@ VALUES: dict[str, tuple[Callable, Callable[[int, int], Any]]] = {
     "floats": (scaled, lambda i, k: 1.5 + 0.1 * i + k),
     "ints": (scaled, lambda i, k: 2 + i * (k + 3) % 7),
     "sizes": (filled, lambda i, k: 2 + (i * (k + 3) + k) % 5),
-    "scalars": (scaled, lambda i, k: np.float32(1.5 + 0.25 * i + k)),
     "functions": (called, lambda i, k: lambda x: x + k),
 }
 

@@ -183,7 +183,7 @@ def check_sizes(trace: Any, func: Any, args: tuple, kwargs: dict, outs: list) ->
                 large = True
             known.add(e)
         made_of = [a for a in args if type(a) is TracedTensor and o.storage_id == o.vid]
-        if large and not scope.is_closed() and not made_of and trace.n_forward is None and not trace.hooked:  # not where memory is made of memory, as by convolutions
+        if large and not (scope.is_closed() or made_of or trace.hooked) and trace.n_forward is None:
             sizes = [n if type(n) is int else n.node.expr for n in o.sizes]
             total = functools.reduce(ops.mul, sizes, o.dtype.itemsize if o.storage_id == o.vid else 1)
             for n in (*sizes, total):

@@ -67,16 +67,14 @@ class Planned:
         self.traced: Traced | None = None
 
     def build(self, lower: Lowering | None) -> Executable:
+        if self.trace.stores and (self.plan is not None or self.section is not None):
+            raise InternalError(f"{self.name}: a graph with gradients or in sections makes no effects itself")
         if self.plan is None:
             guard = True if self.hidden or self.turned_on else None
             ops, asserts = (None, None) if self.section is None else (self.section.ops, self.section.asserts)
-            if self.trace.stores and self.section is not None:
-                raise InternalError(f"{self.name}: a graph in sections makes no effects itself")
             how = {"stores": self.trace.stores, "ops": ops, "asserts": asserts, "guard": guard, "lower": lower or pipeline.call_aten}
             made = build(self.trace, self.inputs, self.flat, name=self.name, **how)
             return replace(made, fn=with_grad(made.fn)) if self.turned_on else made
-        if self.trace.stores:
-            raise InternalError(f"{self.name}: a graph with gradients makes no effects itself")
         region = AutogradRegion(self.plan, lower, self.traced)
         made = region.build()
         self.traced = region.traced

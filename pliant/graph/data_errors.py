@@ -105,6 +105,7 @@ for _names, _refuses in {
     "lcm lcm_ gcd gcd_": lambda get: get("self").dtype.is_floating_point,
     "isclose": lambda get: get("self").dtype is not get("other").dtype,
     "unique_dim": lambda get: not has_dim(get),
+    "roll": lambda get: bool(get("dims")) and not get("self").sizes,
     "tril_indices triu_indices": lambda get: not (at_least(get("row"), 0) and at_least(get("col"), 0)),
     "as_strided": lambda get: any([type(n) is int and n < 0 for n in get("stride")]),
 }.items():

@@ -182,8 +182,7 @@ def check_sizes(trace: Any, func: Any, args: tuple, kwargs: dict, outs: list) ->
                 trace.numbers.add(e)
                 large = True
             known.add(e)
-        made_of = [a for a in args if type(a) is TracedTensor and o.storage_id == o.vid]
-        if large and not (scope.is_closed() or made_of or trace.hooked) and trace.n_forward is None:
+        if large and not scope.is_closed() and trace.n_forward is None:  # in a backward part nobody asks for sizes
             sizes = [n if type(n) is int else n.node.expr for n in o.sizes]
             total = functools.reduce(ops.mul, sizes, o.dtype.itemsize if o.storage_id == o.vid else 1)
             for n in (*sizes, total):

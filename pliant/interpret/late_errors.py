@@ -273,16 +273,21 @@ NEVER_RAISED = (ImportError, StopIteration, StopAsyncIteration, GeneratorExit, K
 def handlers(f: Any) -> Iterator[tuple[Any, int, bool, Any]]:
     """What an exception raised now would come by: (frame, first instruction, whether it is one, the `__exit__` that it calls or None)."""
     while f is not None:
-        i = f.pc - 1
         d = f.decoded
-        for _ in range(len(d.table)):
-            entry = next(((target, depth) for start, stop, target, depth, _ in d.table if start <= i < stop), None)
-            if entry is None:
-                break
-            i, depth = entry
+        for i, depth in landings(d, f.pc - 1):
             is_handler = d.kinds[i] is K.PUSH_EXC_INFO
             yield f, i, is_handler, leaves_by(f, d.kinds[i + 1], depth) if is_handler else None
         f = f.parent
+
+
+def landings(d: Any, i: int) -> Iterator[tuple[int, int]]:
+    """Where an exception raised at instruction `i` comes by in this code: (first instruction, depth of the stack), the innermost first."""
+    for _ in range(len(d.table)):
+        entry = next(((target, depth) for start, stop, target, depth, _ in d.table if start <= i < stop), None)
+        if entry is None:
+            return
+        yield entry
+        i = entry[0]
 
 
 def leaves_by(f: Any, kind: Kind, depth: int) -> Any:
@@ -315,12 +320,9 @@ def caught(f: Any, errors: tuple[type[Exception], ...] = RAISED) -> bool:
 def may_catch(world: Any, code: CodeType, offset: int) -> bool:
     """As `caught` of one frame, but told behind the capture, by its code and the managers it has entered: names may stand for anything."""
     d, in_library = decode(code), code.co_filename.startswith(LIBRARIES)
-    frame, i = SimpleNamespace(decoded=d, globals={}), d.index(offset)
-    for _ in range(len(d.table) if code not in ONLY_TELLING else 0):
-        i = next((target for start, stop, target, _, _ in d.table if start <= i < stop), -1)
-        if i < 0:
-            break
-        if d.kinds[i] is not K.PUSH_EXC_INFO:
+    frame = SimpleNamespace(decoded=d, globals={})
+    for i, _ in landings(d, d.index(offset)):
+        if d.kinds[i] is not K.PUSH_EXC_INFO or code in ONLY_TELLING:
             continue
         if d.kinds[i + 1] in (K.EXIT, K.EXIT_METHOD):
             entered = min(start for start, _, target, _, _ in d.table if target == i) - 1

@@ -8,18 +8,17 @@ that is a symbol and one that is compiled in, where no instruction is to blame.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import FunctionType, MemberDescriptorType, ModuleType
+from types import FunctionType, MemberDescriptorType
 from typing import Any
 
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
-from pliant.jit.persist.names import ABSENT, read
+from pliant.jit.persist.names import ABSENT, from_frame, read
 
 KINDS = ("_parameters", "_buffers")
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 NUMBERS = (int, float)
-MODULE_DICT = ModuleType.__dict__["__dict__"].__get__
 
 
 def module_state(source: Source) -> bool:
@@ -77,7 +76,8 @@ def at(source: Source, fn: FunctionType, args: tuple, known: dict[Source, Any]) 
     """What is at a source now, as far as no code of the program's has to run to tell; else ABSENT."""
     if source not in known:
         if source.base is None:
-            known[source] = of_frame(source, fn, args)
+            place = source.arg[0] if source.op == "local" else source.arg
+            known[source] = source.arg.obj if source.op == "const" else from_frame((fn, args, None), source.op, place)
         else:
             base = at(source.base, fn, args, known)
             known[source] = base if base is ABSENT else step(base, source.op, source.arg)
@@ -86,25 +86,10 @@ def at(source: Source, fn: FunctionType, args: tuple, known: dict[Source, Any]) 
 
 def step(o: Any, op: str, arg: Any) -> Any:
     """One step of a source: what the disk can name, and slots. (No numbers of NumPy's scalars: two places may hold one object.)"""
+    slot = next((vars(c)[arg] for c in type(o).__mro__ if arg in vars(c)), None) if op == "attr" else None
+    if type(slot) is not MemberDescriptorType:
+        return read(o, op, arg)
     try:
-        if op == "attr":
-            slot = next((vars(c)[arg] for c in type(o).__mro__ if arg in vars(c)), None)
-            if type(slot) is MemberDescriptorType:
-                return slot.__get__(o)
-        if op == "dict":
-            return MODULE_DICT(o) if issubclass(type(o), ModuleType) else object.__getattribute__(o, "__dict__")
-        if op == "key":
-            return dict.get(o, arg, ABSENT) if issubclass(type(o), dict) else ABSENT
-        if op == "index":
-            return o[arg] if type(o) in (list, tuple) else ABSENT
-    except (AttributeError, IndexError):
+        return slot.__get__(o)
+    except AttributeError:
         return ABSENT
-    return read(o, op, arg) if op in ("cell", "contents", "type") else ABSENT  # `isinstance` would ask other objects for their class
-
-
-def of_frame(source: Source, fn: FunctionType, args: tuple) -> Any:
-    if source.op == "local":
-        return args[source.arg[0]]
-    if source.op == "const":
-        return source.arg.obj
-    return fn if source.op == "func" else fn.__globals__.get(source.arg, ABSENT) if source.op == "global" else ABSENT

@@ -368,8 +368,6 @@ def roll(trace: Any, x: TracedTensor, shifts: Any, dims: Any = ()) -> Any:
     listed(trace, "roll", shifts)
     if not dims:
         return NotImplemented
-    if not x.sizes:
-        raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
     in_range(len(x.sizes), dims)
     if len(x.sizes) in CHANNELS_LAST_ORDER and suggests_channels_last(trace, x):
         halves = [shift % x.sizes[d] for shift, d in zip(shifts, dims)]

@@ -94,7 +94,7 @@ def cell_of(fn: Any, i: int) -> Any:
 
 
 def item_of(d: Any, key: Any) -> Any:
-    return dict.get(d, key, ABSENT) if isinstance(d, dict) else ABSENT
+    return dict.get(d, key, ABSENT) if issubclass(type(d), dict) else ABSENT
 
 
 def operator_of(name: str, overload: str) -> Any:
@@ -108,16 +108,17 @@ def logger_of(name: str) -> Any:
 
 
 def read(o: Any, op: str, arg: Any) -> Any:
-    """One step of a source, as the guard engine reads it where no code of the program's runs; else ABSENT."""
+    """One step of a source, as the guard engine reads it where no code of the program's runs (`isinstance` would ask an object for its
+    class); else ABSENT."""
     try:
         if op == "dict":
-            return vars(o) if isinstance(o, ModuleType) else object.__getattribute__(o, "__dict__")
+            return vars(o) if issubclass(type(o), ModuleType) else object.__getattribute__(o, "__dict__")
         if op == "key":
             return item_of(o, arg)
         if op == "index":
-            return o[arg] if type(o) in (list, tuple, torch.Size) or isinstance(o, tuple) else ABSENT
+            return o[arg] if type(o) in (list, tuple, torch.Size) or issubclass(type(o), tuple) else ABSENT
         if op == "attr":
-            return getattr(o, arg, ABSENT) if type(o) in READABLE else class_attr(o, arg) if isinstance(o, type) else ABSENT
+            return getattr(o, arg, ABSENT) if type(o) in READABLE else class_attr(o, arg) if issubclass(type(o), type) else ABSENT
     except (AttributeError, IndexError, ValueError):
         return ABSENT
     if op == "cell":

@@ -18,6 +18,7 @@ from pliant.interpret import in_torch, process_state
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call, inline
 from pliant.interpret.lookasides import lookaside
+from pliant.interpret.opcodes_build import is_sequence
 from pliant.interpret.slots import delitem
 from pliant.interpret.state import Break, vm
 from pliant.interpret.world import TENSOR_TYPES
@@ -168,6 +169,14 @@ def dtype_of(v: Any) -> Any:
     return v.dtype if plain and not v.dtype.is_complex else None
 
 
+def tensors_are_sequences() -> bool:
+    """Whether C code takes a tensor for a sequence. It does from when `torch.Tensor.__getitem__` has once been set, for ever.
+
+    `torch.tensor` then asks a tensor of no dims for its length, and raises.
+    """
+    return bool(is_sequence(torch.empty(())))
+
+
 def made_of_list(fn: Any, args: tuple, kw: dict) -> Any:
     """`torch.tensor` and `torch.as_tensor`: those of lists with tensors in them are decomposed."""
     found = leaves(args[0]) if len(args) == 1 and type(args[0]) in (list, tuple) and kw.keys() <= {"dtype", "device"} else None
@@ -179,6 +188,9 @@ def made_of_list(fn: Any, args: tuple, kw: dict) -> Any:
     dtypes = [dtype_of(v) for v in found[0]]
     if None in dtypes:
         return graph_call(fn, args, kw)
+    if tensors_are_sequences():
+        raise Break("PL0003", f"torch.{fn.__name__}() of tensors that have become sequences", clean=True)
+    process_state.question(tensors_are_sequences, (), {}, False)
     common = functools.reduce(torch.promote_types, dtypes)
     dtype = kw.get("dtype") or common
     if not dtype.is_floating_point and (dtype != common or not set(dtypes) <= {common}):

@@ -558,6 +558,12 @@ def items_of_tensors_replaced():
 
 
 @world
+def items_of_tensors_replaced_for_a_while():
+    """Eager raises from the first change on, also when all has been put back."""
+    return lambda x: torch.tensor([x.sum(), 1.0]), *attribute(torch.Tensor, "__getitem__", lambda self, i: self.mul(5))
+
+
+@world
 def length_of_tensors_replaced():
     return lambda x: x * len(x), *attribute(torch.Tensor, "__len__", lambda self: 11)
 
@@ -953,7 +959,7 @@ def state_of_an_optimizer():
 
 # CPython leaves the slot of a sequence's items filled in a class that once had a `__getitem__` of its own; `torch.tensor` takes tensors of
 # that class for sequences from then on.
-APART = {f"{__name__}.items_of_tensors_replaced"}
+APART = {f"{__name__}.items_of_tensors_replaced", f"{__name__}.items_of_tensors_replaced_for_a_while"}
 
 
 @pytest.mark.parametrize("name", worlds.of(__name__))

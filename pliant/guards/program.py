@@ -411,14 +411,14 @@ def is_plain(t: Any, spec: TensorSpec) -> bool:
 
 class Why(NamedTuple):
     """Why a guard did not hold: the number of the guard or of the relation that failed, in words, what could not be read, and of a list
-    the length that was expected and the one that it has.
+    the length that was expected and the one that it has (of a dict: the keys).
     """
 
     guard: int | None
     relation: int | None
     text: str
     unread: Source | None = None
-    lengths: tuple[int, int] | None = None
+    walked: tuple[Any, Any] | None = None
 
 
 class Describe:
@@ -476,8 +476,17 @@ class Describe:
             return Why(index, None, f"ANSWER failed: {value} any more")
         var = self.int_vars.get(index)
         now = str(variables[var]) if var is not None else short(seen[0] if late >= 0 else seen, kind)
-        lengths = (value, len(seen)) if kind == "LENGTH" and type(seen) in (list, tuple, dict) else None  # no class's own `__len__`
-        return Why(index, None, f"{name_of(source)}: {kind} expected {text_of(kind, value)}, saw {now}", lengths=lengths)
+        text = f"{name_of(source)}: {kind} expected {text_of(kind, value)}, saw {now}"
+        return Why(index, None, text, walked=walked(kind, value, seen))
+
+
+def walked(kind: str, value: Any, seen: Any) -> tuple[Any, Any] | None:
+    """The two lengths, or the two lists of keys, where another was seen than was expected; never by a class's own `__len__`."""
+    if kind == "LENGTH" and type(seen) in (list, tuple, dict):
+        return value, len(seen)
+    if kind == "DICT_KEYS" and value is not None and type(seen) is dict and set(map(type, seen)) <= {str}:
+        return tuple(value), tuple(seen)
+    return None
 
 
 def name_of(source: Source | str) -> str:

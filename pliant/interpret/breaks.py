@@ -2,11 +2,12 @@
 
 A graph break is not an error: the code before it is one compiled graph, the breaking instruction runs in CPython, and the code after
 it is another compiled graph. Each costs a little time per call and stops fusion across it. `docs/graph-breaks.md` is made from this
-table (`python -m pliant.interpret.breaks docs/graph-breaks.md`), and a test keeps the two in step.
+table and from what `benchmarks.break_codes` has counted, and a test keeps them in step.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -366,8 +367,9 @@ def format_break(code: str, reason: str, site: Site | None = None, user_stack: S
     return "\n".join(lines)
 
 
-def docs_page() -> str:
-    """`docs/graph-breaks.md`, made from the table."""
+def docs_page(corpora: dict[str, dict]) -> str:
+    """`docs/graph-breaks.md`, made from the table and from what `benchmarks.break_codes` has counted: for each corpus the `programs` that
+    it has, those `without` a break, and those that have `met` each code."""
     out = [
         "# Graph breaks",
         "",
@@ -375,10 +377,19 @@ def docs_page() -> str:
         "instruction runs in CPython, and the code after it is compiled. `fullgraph=True` turns breaks into errors, `PLIANT_LOGS=breaks`",
         "prints each with its line, and `pliant.explain(fn, *args)` lists those of one call.",
         "",
-        "This page is made from `pliant/interpret/breaks.py` by `python -m pliant.interpret.breaks docs/graph-breaks.md`.",
+        "This page is made from `pliant/interpret/breaks.py` and `benchmarks/break_codes.json`, which says how many programs of each corpus",
+        "meet a code in their first calls: `python -m pliant.interpret.breaks docs/graph-breaks.md benchmarks/break_codes.json`. The models",
+        "are other people's, of `benchmarks.crawl`; the programs those of the benchmarks and random ones; the tests' ask for breaks.",
         "",
+        "| code | what | " + " | ".join(f"{name}, of {c['programs']:,}" for name, c in corpora.items()) + " |",
+        "|---|---|" + "---:|" * len(corpora),
     ]
-    out += [f"- [{code}](#{code.lower()}) {info.title}" for code, info in BREAKS.items()]
+
+    def row(first: str, numbers: list[int]) -> str:
+        return f"| {first} | " + " | ".join(f"{n:,}" if n else "" for n in numbers) + " |"
+
+    out += [row(f"[{code}](#{code.lower()}) | {info.title}", [c["met"].get(code, 0) for c in corpora.values()]) for code, info in BREAKS.items()]
+    out += [row(" | no break", [c["without"] for c in corpora.values()])]
     for code, info in BREAKS.items():
         out += ["", f"## {code}", "", f"**{info.title}.** {info.explanation}", "", "What to do:", ""]
         out += [f"- {hint}" for hint in info.hints]
@@ -386,5 +397,5 @@ def docs_page() -> str:
 
 
 if __name__ == "__main__":
-    with open(sys.argv[1], "w", encoding="utf-8") as page:
-        page.write(docs_page())
+    with open(sys.argv[2], encoding="utf-8") as counts, open(sys.argv[1], "w", encoding="utf-8") as page:
+        page.write(docs_page(json.load(counts)))

@@ -13,7 +13,8 @@ its guard fails, and the guard says what to do differently next time:
 | a relation over sizes that a loop rests on | after BACKOFF failures: the loop stays in Python, its body is compiled |
 | a relation over sizes, elsewhere           | after BACKOFF failures: both sides are one operation of the graph, or |
 |                                            | the graph breaks there, both sides compiled                           |
-| the length of something that a loop walks  | the same; a graph for each of a few short ones (`short_lists.py`)     |
+| the length, or the keys, of something that | the same; a graph for each of a few short ones (`short_lists.py`)     |
+| a loop walks                               |                                                                       |
 | what a question about the process answers  | after SHORT_CUTS failures: the graph breaks where the program asks    |
 | a class that captured code makes, or what  | at once: opaque behind graph breaks, as are all values of a class of  |
 | is of one, behind a graph break            | its name, in all pieces                                               |
@@ -54,6 +55,7 @@ TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}
 SHORT_CUTS = 3  # decisions of PyTorch's own code on a size: 0, 1 and others may each want a graph, and then there is peace
 OTHERS = 3  # str, objects compared by identity, …
 STRUCTURE = {"LENGTH", "EMPTY", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS", "DICT_LACKS"}
+WALKED = {"LENGTH", "DICT_KEYS"}
 CONSTANTS = {"EQ_MATCH", "ID_MATCH"}
 BREAKABLE = ACTIONS.keys() - {K.FOR_ITER}
 TO_LOOP = {
@@ -228,7 +230,7 @@ class History:
         elif type(value) is ClassName and value in self.sites.made - self.sites.anew and carried(source):
             self.sites.anew.add(value)
             events.emit("policy", what="another class in each call", where=".".join(value))
-        elif kind == "LENGTH" and guard.site is not None and self.sites.lists.come_and_go(guard.site):
+        elif kind in WALKED and guard.site is not None and self.sites.lists.come_and_go(guard.site):
             self.sites.fail(guard.site)  # counted, so that it is split at once when there are too many
         elif kind in STRUCTURE or kind == "ANSWER":
             if (guard.site is None or not self.learn_site(guard.site)) and kind != "ANSWER":

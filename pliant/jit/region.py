@@ -598,8 +598,8 @@ class Region:
             learnt = info.guards[why.guard].guard() if why.guard is not None else None
             if learnt is not None:
                 guards.append((learnt, newest))
-                if newest and why.lengths is not None and learnt.site is not None:
-                    self.sites.lists.change(learnt.site, *why.lengths, info.operations)
+                if newest and why.walked is not None and learnt.site is not None:
+                    self.sites.lists.change(learnt.site, *why.walked, info.operations)
             elif why.relation is not None and newest and not others:
                 site = info.relations[why.relation][1]
                 if site is not None:

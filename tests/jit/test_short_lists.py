@@ -61,6 +61,58 @@ def test_a_graph_for_each_length(fn):
     assert stats["graph_breaks"] == 0
 
 
+@pytest.mark.parametrize("start", [(1, 3, 6), (2, 3, 6), (6, 4, 1), (5, 2, 1)], ids=repr)
+def test_those_that_begin_in_one_direction(start):
+    stats = run(stacked, [*start, *UP_AND_DOWN])
+    assert stats["captures"] == 6
+    assert stats["graph_breaks"] == 0
+
+
+SETS = [("job", "edu"), ("age", "sex", "zip"), ("age",), ("age", "sex", "zip", "job", "edu"), ("sex", "job")]
+WEIGHTS = dict(zip(("age", "sex", "zip", "job", "edu"), range(5), strict=True))
+
+
+def weighed(d, k):
+    total = torch.zeros(4)
+    for name, x in d.items():
+        total = total + x.mean(0) * WEIGHTS[name]
+    return total, k
+
+
+def renamed(d, k):
+    return {f"{name} {i}": x.amax(0) * k for i, (name, x) in enumerate(sorted(d.items()))}
+
+
+def by_keys(d, k):
+    return [(d[name] * k).sum() for name in d]
+
+
+def read_dicts(fn, sets, calls, seed=0):
+    compiled, rng = helpers.compiled(fn), random.Random(seed)
+    for i in range(calls):
+        keys = sets(rng)
+        d = dict(zip(keys, rows(len(keys), i), strict=True))
+        got, want = compiled(d, i % 3 + 2), fn(d, i % 3 + 2)
+        torch.testing.assert_close(got, want)
+        assert type(want) is not dict or list(got) == list(want)
+    return pliant.stats()
+
+
+@pytest.mark.parametrize("fn", [weighed, renamed, by_keys], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("seed", range(3))
+def test_dicts_of_a_few_lists_of_keys(fn, seed):
+    stats = read_dicts(fn, lambda rng: rng.choice(SETS), 24, seed)
+    assert stats["captures"] <= len(SETS) + 1  # (a number becomes a symbol)
+    assert stats["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("fn", [weighed, renamed, by_keys], ids=lambda f: f.__name__)
+def test_dicts_of_any_keys(fn):
+    stats = read_dicts(fn, lambda rng: rng.sample(sorted(WEIGHTS), rng.randint(1, 5)), 80)
+    assert stats["captures"] < 40
+    assert stats["graph_breaks"] > 0
+
+
 @pytest.mark.parametrize("lengths", [range(1, 30), range(30, 0, -1)], ids=["grows", "shrinks"])
 @pytest.mark.parametrize("fn", [stacked, summed, by_name], ids=lambda f: f.__name__)
 def test_no_end_in_sight(fn, lengths):

@@ -377,9 +377,10 @@ def docs_page(corpora: dict[str, dict]) -> str:
         "instruction runs in CPython, and the code after it is compiled. `fullgraph=True` turns breaks into errors, `PLIANT_LOGS=breaks`",
         "prints each with its line, and `pliant.explain(fn, *args)` lists those of one call.",
         "",
-        "This page is made from `pliant/interpret/breaks.py` and `benchmarks/break_codes.json`, which says how many programs of each corpus",
-        "meet a code in their first calls: `python -m pliant.interpret.breaks docs/graph-breaks.md benchmarks/break_codes.json`. The models",
-        "are other people's, of `benchmarks.crawl`; the programs those of the benchmarks and random ones; the tests' ask for breaks.",
+        "This page is made from `pliant/interpret/breaks.py` and `benchmarks/break_codes.json`, which says how many programs of each",
+        "corpus meet a code in their first two or three calls (`benchmarks.break_codes`): other people's models, the programs of the",
+        "benchmarks, and those of the tests and random ones, which ask for breaks. After a change of either:",
+        "`python -m pliant.interpret.breaks docs/graph-breaks.md benchmarks/break_codes.json`.",
         "",
         "| code | what | " + " | ".join(f"{name}, of {c['programs']:,}" for name, c in corpora.items()) + " |",
         "|---|---|" + "---:|" * len(corpora),
@@ -388,8 +389,9 @@ def docs_page(corpora: dict[str, dict]) -> str:
     def row(first: str, numbers: list[int]) -> str:
         return f"| {first} | " + " | ".join(f"{n:,}" if n else "" for n in numbers) + " |"
 
-    out += [row(f"[{code}](#{code.lower()}) | {info.title}", [c["met"].get(code, 0) for c in corpora.values()]) for code, info in BREAKS.items()]
-    out += [row(" | no break", [c["without"] for c in corpora.values()])]
+    for code, info in BREAKS.items():
+        out.append(row(f"[{code}](#{code.lower()}) | {info.title}", [c["met"].get(code, 0) for c in corpora.values()]))
+    out.append(row(" | no break", [c["without"] for c in corpora.values()]))
     for code, info in BREAKS.items():
         out += ["", f"## {code}", "", f"**{info.title}.** {info.explanation}", "", "What to do:", ""]
         out += [f"- {hint}" for hint in info.hints]

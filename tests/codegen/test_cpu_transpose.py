@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
 
 import pliant
-from pliant.codegen import target
+from pliant.codegen import native, target
+from pliant.codegen.cpu.schedule import may_grow, plan
 from pliant.codegen.cpu.text import Text, Value
 from pliant.codegen.cpu.transpose import block_of, turn_blocks, turn_squares
+from pliant.lower.loops import Buffer, Kernel, Node, Store
 from tests.codegen.loop_reference import TARGETS
 
 
@@ -83,3 +86,42 @@ def test_narrow_rows(to: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     for m, n in ((900, 3), (2, 7), (33, 2), (5, 16), (19, 65)):
         x, y = (torch.randn(m, k, generator=random) for k in (n + 1, n))
         torch.testing.assert_close(compiled(x, y), fn(x, y), rtol=1e-5, atol=1e-5)
+
+
+GROWING = {
+    "parts": lambda xs: torch.cat([x.sigmoid() for x in xs], 1),
+    "parts of another": lambda xs: torch.cat([torch.nn.functional.gelu(x) for x in xs], 1) * 2,
+    "one under the other": lambda xs: torch.stack([x[:, :4].sigmoid() for x in xs], 1),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_lanes_along_rows_that_may_grow(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """Rows of three in the first call: lanes along another dim would be faster there by nanoseconds, and slower by far once rows are long."""
+    monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path))
+    made: list = []
+    compile_all = native.compile_all
+    monkeypatch.setattr(native, "compile_all", lambda launches, *more: (made.extend(launches), compile_all(launches, *more)))
+    fn, random = GROWING[name], torch.Generator().manual_seed(0)
+    compiled = pliant.compile(fn, backend="native", strict=True, dynamic=True, fullgraph=True)
+    for n in (3, 5, 300):
+        xs = [torch.randn(2, 4 + i, n, generator=random) for i in range(3)]
+        torch.testing.assert_close(compiled(xs), fn(xs), rtol=1e-5, atol=1e-5)
+    kernels = [m.kernel for m in made]
+    rows = [k for k in kernels if any(type(d) is not int for d in k.dims)]
+    assert rows
+    for k in rows:
+        s = plan(k, 512, True)
+        assert s.vector is not None and any(store.strides[s.vector] == 1 for store in k.stores)
+
+
+def test_many_rows_that_are_short_stay_so() -> None:
+    """A dim beside which another is hundreds of times longer, or a dim of which the size is known, is what it was in the first call."""
+    strides = ("n", 1)
+    node = Node("sigmoid", (Node("load", (), "f32", (0, strides, 0, ())),), "f32")
+    buffers = [Buffer("f32", False), Buffer("f32", True)]
+    kernel = Kernel("rows", ("m", "n"), 0, buffers, [Store(1, strides, 0, node)], ("m", "n"))
+    for m, n, grows in ((30, 3, True), (3000, 3, False), (100, 30000, False)):
+        kernel.hints = {"m": m, "n": n}
+        assert may_grow(kernel, 1) is grows
+    assert not may_grow(replace(kernel, dims=("m", 3)), 1)

@@ -16,6 +16,7 @@ Nothing here depends on the values of sizes: `hints` only tune.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +32,8 @@ MEET_COST = 16  # of the lanes of one reduction
 SCAN_COST = 9  # of a vector whose lanes follow each other
 TILE_COST = 3  # a load that is turned in registers
 WOVEN, WOVEN_COST = 4, 3  # vectors of elements that lie this far apart at most are taken apart and put together in registers
+MOST_IDLE = 1.5  # as much as idle lanes count along a dim that may grow
+FEW_POINTS = 1 << 15
 NARROW = 256  # times as long as another dim is a dim beside which that one is narrow
 TILE_BLOCK = 512  # points of the vector dim that a tiled kernel runs before the next block of the tiled dim: pages that stay mapped
 HEAVY = 40  # a body of this cost is printed once, always masked, instead of twice; so is one with tiles
@@ -336,7 +339,8 @@ def choose_vector(kernel: Kernel, nodes: list[Node], depends: dict[int, int], la
             if not kernel.reduced or is_inner(kernel, s):
                 total += costs.access(padded(s.strides, rank), s.index, s.node.dtype) + 1
         size = extent(kernel, v)
-        total = (total + 2) * max(1.0, -(-size // lanes) * lanes / max(size, 1))  # lanes that idle
+        idle = max(1.0, -(-size // lanes) * lanes / max(size, 1))  # lanes for one that works
+        total = (total + 2) * (min(idle, MOST_IDLE) if may_grow(kernel, v) else idle)
         if v >= outer_rank:
             # The lanes meet at the end of each row; with their places, that takes longer.
             meet = sum(MEET_COST * (4 if n.attrs[0].startswith("arg") else 1) for n in nodes if n.op == "reduce")
@@ -344,6 +348,14 @@ def choose_vector(kernel: Kernel, nodes: list[Node], depends: dict[int, int], la
         if best is None or total < best[0] - 1e-9:
             best = (total, v)
     return best[1] if best else None
+
+
+def may_grow(kernel: Kernel, v: int) -> bool:
+    """Whether a dim that is short in the first call may be long later, and little is lost until then: few points, and no dim that is much
+    longer. (Lanes along another dim lose most of the speed for ever, once it has grown; lanes that idle in a small call, next to nothing.)
+    """
+    sizes = [extent(kernel, d) for d in range(len(kernel.dims))]
+    return type(kernel.dims[v]) is not int and max(sizes) < NARROW * sizes[v] and math.prod(sizes) <= FEW_POINTS
 
 
 def contiguous(kernel: Kernel, strides: tuple[Size, ...], beside: int, lanes: int) -> list[int]:

@@ -22,7 +22,7 @@ from pliant.graph.growing import is_list
 from pliant.graph.leaving import MARKS
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.trace import has_hooks, rebased
-from pliant.graph.traced import DATA, HOOKS, LEAF, READS, UNCUT, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import DATA, HOOKS, LEAF, READS, REBASED, UNCUT, Reconsider, TracedTensor, Untraceable
 from pliant.lower import leaves, liveness, views
 from pliant.lower.leaves import nodes_under
 from pliant.symbolic.expr import Expr
@@ -122,6 +122,9 @@ def settle(trace: Any, outputs: list[Any]) -> list[Any]:
     if not any([liveness.written(op) for op in trace.ops]) or not may_cut(trace):
         return outputs
     steps = views.view_steps(trace.ops)
+    given, changed = {t.vid for t in trace.inputs}, {t.vid for t in trace.inputs if rebased(trace, t)}
+    if any([not had_gradients(trace, trace.ops, root, given, changed) for root in unread(trace.ops, outputs, steps)]):
+        raise Reconsider("region", "a view of what got gradients since", REBASED)
     made: dict[int, TracedTensor] = {}
     with trace.recording(), layout.framework():
         for t in liveness.tensors_of(outputs):
@@ -133,6 +136,30 @@ def settle(trace: Any, outputs: list[Any]) -> list[Any]:
                     if last is not None and steps[t.vid].base.vid in steps and last.grad_fn is node and not has_hooks(t):
                         last.pytype, made[t.vid] = t.pytype, last
     return [made.get(v.vid, v) if isinstance(v, TracedTensor) else v for v in outputs]
+
+
+def unread(ops: list[Any], outputs: list[Any], steps: dict[int, views.ViewStep]) -> Iterator[TracedTensor]:
+    """What is under each output that is a view of what was written with gradients since, and that nobody has read behind it. If it had
+    no gradients before, PyTorch refuses writes to the view until somebody asks for its history."""
+    writes: dict[int, list[int]] = {}
+    for i, op in enumerate(ops):
+        for t in liveness.written(op):
+            if t.requires_grad:
+                writes.setdefault(t.storage_id, []).append(i)
+    late = [t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid in steps and t.storage_id in writes] if writes else []
+    for t in late:
+        made = next(i for i, op in enumerate(ops) if any(o.vid == t.vid for o in liveness.op_outputs(op)))
+        used = [i for i, op in enumerate(ops) if any(x.vid == t.vid for x in liveness.op_inputs(op))]
+        if writes[t.storage_id][0] > made and writes[t.storage_id][-1] > max(used, default=made):
+            yield views.root(t, steps)
+
+
+def had_gradients(trace: Any, ops: list[Any], root: TracedTensor, given: Set[int], changed: Set[int]) -> bool:
+    """Whether a tensor had gradients when it was made, or given. `changed`: what was given, and written with gradients."""
+    if root.vid in given:
+        return root.vid in trace.leaves or root.vid not in changed
+    made = next((op for op in ops if any(o.vid == root.vid for o in liveness.op_outputs(op))), None)
+    return made is None or made.target is not views.DETACH and made.grad and any(t.requires_grad for t in liveness.op_inputs(made))
 
 
 def ways_to_cut(

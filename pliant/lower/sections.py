@@ -20,6 +20,7 @@ from pliant.graph import layout
 from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
 from pliant.graph.leaving import MARKS
+from pliant.graph.operands import node_of
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.trace import has_hooks, rebased
 from pliant.graph.traced import DATA, HOOKS, LEAF, READS, REBASED, UNCUT, Reconsider, TracedTensor, Untraceable
@@ -61,7 +62,12 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any], idle: bool = Tru
     slots = {t.vid for t in liveness.tensors_of(inputs)}
     written = {t.vid: t for t in liveness.tensors_of(inputs) if rebased(trace, t)}
     seen = written | {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
-    shown = leaves.shown(trace, inputs, outputs)
+    try:
+        shown = leaves.shown(trace, inputs, outputs)
+    except Reconsider as e:  # one plan does for such a leaf, but not for results that come from each other beside it
+        if parents_among(list(seen.values()), trace.ops, slots - written.keys()):
+            raise Uncut("a leaf", e.reason, e.what, e.code) from e
+        raise
     if trace.hooked and any([has_hooks(t) for t in seen.values() if t.vid not in shown]):
         raise Uncut("a result", "a hook is set on it, which gradients of it that are asked for pass by", HOOKS)
     data_memory = trace.data_memory & memory_of([t for op in trace.ops for t in liveness.written(op)]) if trace.data_memory else set()
@@ -230,14 +236,9 @@ def without_idle(ops: list[Any], needed: Set[int]) -> list[Any]:
 def parents_among(seen: list[TracedTensor], ops: list[Any], slots: set[int]) -> list[TracedTensor]:
     """Those of these results that others come from, by more than a view of them."""
     steps = views.output_steps(ops, seen)
-    try:
-        roots = {r.vid: r for r in (views.root(t, steps) for t in seen) if r.vid not in slots}
-        if any([t.grad_fn is None for t in (*seen, *roots.values())]):
-            return []  # a leaf that was made here
-        edges = {edge for node in nodes_under([r.grad_fn for r in roots.values()]) for edge in node.next_functions}
-        return [t for t in seen if (t.grad_fn, t.output_nr) in edges]
-    except (Untraceable, RuntimeError):  # autograd would make the history of a view anew
-        return []
+    under = [r for r in {r.vid: r for r in (views.root(t, steps) for t in seen)}.values() if r.vid not in slots]
+    edges = {edge for node in nodes_under([node_of(r) for r in under]) for edge in node.next_functions}
+    return [t for t in seen if (node := node_of(t)) is not None and (node, t.output_nr) in edges]
 
 
 def behind_functions(trace: Any, op: Any) -> list[Any]:

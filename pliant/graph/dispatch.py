@@ -197,7 +197,8 @@ def check_memory(trace: Any, func: Any, args: tuple, kwargs: dict, out: TracedTe
     """The same of the memory that is made for these strides."""
     sizes, strides = ([n if type(n) is int else n.node.expr for n in numbers] for numbers in (out.sizes, out.strides))
     last = functools.reduce(ops.add, [ops.mul(ops.sub(n, 1), s) for n, s in zip(sizes, strides)], 1)
-    if all([n < LARGE if type(n) is int else static_range(n)[0] >= 0 for n in (*sizes, *strides)]) or any([type(n) is int and not n for n in sizes]):
+    usual = all([n < LARGE if type(n) is int else static_range(n)[0] >= 0 for n in (*sizes, *strides)])
+    if usual or any([type(n) is int and not n for n in sizes]):
         return
     if not trace.scope.assume(ops.le(ops.mul(last, out.dtype.itemsize), 2**63 - 1), symnode.site_hook(), UNCOUNTED):
         through_meta(trace, func, args, kwargs, pinned=True)

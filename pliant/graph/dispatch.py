@@ -189,8 +189,23 @@ def check_sizes(trace: Any, func: Any, args: tuple, kwargs: dict, outs: list) ->
                 if not scope.assume(ops.le(n, 2**63 - 1), symnode.site_hook(), UNCOUNTED):
                     through_meta(trace, func, args, kwargs, pinned=True)
                     raise RuntimeError(UNCOUNTED)
+    if func in GIVEN_STRIDES and not scope.is_closed():
+        check_memory(trace, func, args, kwargs, outs[0])
 
 
+def check_memory(trace: Any, func: Any, args: tuple, kwargs: dict, out: TracedTensor) -> None:
+    """The same of the memory that is made for these strides."""
+    sizes, strides = ([n if type(n) is int else n.node.expr for n in numbers] for numbers in (out.sizes, out.strides))
+    last = functools.reduce(ops.add, [ops.mul(ops.sub(n, 1), s) for n, s in zip(sizes, strides)], 1)
+    usual = all([n < LARGE if type(n) is int else static_range(n)[0] >= 0 for n in (*sizes, *strides)])
+    if usual or any([type(n) is int and not n for n in sizes]):
+        return
+    if not trace.scope.assume(ops.le(ops.mul(last, out.dtype.itemsize), 2**63 - 1), symnode.site_hook(), UNCOUNTED):
+        through_meta(trace, func, args, kwargs, pinned=True)
+        raise RuntimeError(UNCOUNTED)
+
+
+GIVEN_STRIDES = frozenset((torch.ops.aten.empty_strided.default, torch.ops.aten.new_empty_strided.default))
 NEGATIVE = "Trying to create tensor with negative dimension"
 UNCOUNTED = "numel: integer multiplication overflow"
 LARGE = 2**31

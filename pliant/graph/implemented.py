@@ -85,9 +85,11 @@ def refuse(op: Any) -> None:
     if error is not None:
         raise type(error)(*error.args)
     made = op.outs[0] if op.outs else None
+    if op.target in RANGES and not op.outs[0].dtype.is_floating_point:
+        refuse_ends(op)
     if op.target._schema.name not in CHECKED or type(made) is not TracedTensor:
         return
-    wide = made.dtype is torch.int64  # which all integers fit
+    wide = made.dtype is torch.int64  # which integers of 64 bits fit
     if not wide and (made.dtype not in MOST or made.dtype in WIDE) and not beside_complex(op):
         return
     least = 0 if made.dtype is torch.uint8 else -127
@@ -101,9 +103,24 @@ def refuse(op: Any) -> None:
             if not declared and not layout.ask(v.node.scope, cond, symnode.site_hook()):
                 v = symnode.concrete(v)
         lost = t is complex and not made.dtype.is_complex
-        if lost or type(v) is float and not least <= v < 127 or type(v) is int and not wide and not least <= v < 127:
+        large = type(v) is int and (v.bit_length() > 63 or not wide and not least <= v < 127)
+        if lost or large or type(v) is float and not least <= v < 127:
             with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
                 convert(v, dtype=made.dtype, device="cpu")
+
+
+RANGES = frozenset(overloads(("arange",)))
+
+
+def refuse_ends(op: Any) -> None:
+    """Raises what ATen raises for the ends and the step of a range of integers, which it counts in 64 bits whatever their dtype."""
+    for v in op.args:
+        if type(v) is torch.SymFloat and v.node.expr.backed:
+            fits = ops.and_(ops.ge(v.node.expr, -(2.0**63)), ops.lt(v.node.expr, 2.0**63))
+            v = 0 if layout.ask(v.node.scope, fits, symnode.site_hook()) else symnode.concrete(v)
+        if type(v) is float or type(v) is int and v.bit_length() > 63:
+            with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+                torch.full((2,), v, dtype=torch.int64, device="cpu")
 
 
 BOUNDS = Column("bounds")

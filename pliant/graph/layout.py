@@ -35,6 +35,7 @@ class Framework:
     last_try = False  # C++ code that wants integers has been found, and gets them if PyTorch's Python code cannot do without either
     whole_gradients = False  # whether gradients have the sizes of what they are for
     proofs = False  # whether `ask` may only prove
+    whole = False  # whether it counts that a slice of everything is the tensor itself
 
 
 class framework:  # noqa: N801 - used as the functions below, and made for every torch call, so no generator
@@ -124,6 +125,30 @@ def proofs() -> Iterator[None]:
         yield
     finally:
         Framework.proofs = before
+
+
+def known(scope: Scope, cond: Expr, site: Any, file: str) -> bool:
+    """Whether `cond` is known to hold. Who asks with every slice (`x[a:b]`) is told that a tensor has no 2**63 rows."""
+    if scope.known_true(cond):
+        return True
+    if not file.endswith("ATen/TensorIndexing.h"):
+        return False
+    if cond.op == "le" and (cond.args[1].const or 0) >= WITHOUT_END:
+        return True
+    return Framework.whole and ask(scope, cond, site)
+
+
+WITHOUT_END = 2**63 - 1
+
+
+@contextmanager
+def whole() -> Iterator[None]:
+    """While inside, whether a slice is of everything is decided: `x[:]` is `x` to who writes there, and PyTorch refuses some tensors."""
+    before, Framework.whole = Framework.whole, True
+    try:
+        yield
+    finally:
+        Framework.whole = before
 
 
 def ask(scope: Scope, cond: Any, site: Any) -> bool:

@@ -211,7 +211,7 @@ class SymNode:
     expect_size = expect_true
 
     def statically_known_true(self, file: builtins.str = "", line: int = 0) -> bool:
-        return self.scope.known_true(self.expr)
+        return layout.known(self.scope, self.expr, site_hook(), file)
 
     # layout questions: the answers are constants, the scope has recorded what they rest on -----------
     def is_contiguous(self, sizes: list[SymNode], strides: list[SymNode]) -> SymNode:

@@ -44,7 +44,7 @@ from pliant.lower import cse, liveness, views
 from pliant.lower.histories import sharing, together
 from pliant.lower.kept_views import KeptViews
 from pliant.lower.leaves import nodes_under
-from pliant.lower.sections import Section, begun_at, ending, ends
+from pliant.lower.sections import Section, begun_at, ending, ends, had_gradients, unread
 from pliant.lower.views import without_history
 from pliant.symbolic import DataDependent
 
@@ -186,27 +186,9 @@ class Plan:
 
     def refuse_unread(self) -> None:
         """An output that is a view of what got gradients by a write since, and that nobody has read: PyTorch refuses writes to it."""
-        writes: dict[int, list[int]] = {}
-        for i, op in enumerate(self.program):
-            for t in liveness.written(op):
-                if t.requires_grad:
-                    writes.setdefault(t.storage_id, []).append(i)
-        late = [t for t in liveness.tensors_of(self.outputs) if t.requires_grad and t.vid in self.steps and t.storage_id in writes]
-        for t in late if writes else ():
-            root = views.root(t, self.steps)
-            if self.had_gradients(root):
-                continue
-            made = next(i for i, op in enumerate(self.program) if any(o.vid == t.vid for o in liveness.op_outputs(op)))
-            used = [i for i, op in enumerate(self.program) if any(x.vid == t.vid for x in liveness.op_inputs(op))]
-            if writes[t.storage_id][0] > made and writes[t.storage_id][-1] > max(used, default=made):
+        for root in unread(self.program, self.outputs, self.steps):
+            if not had_gradients(self.trace, self.program, root, self.slot_vids, self.rebased_vids):
                 raise Reconsider(self.name, "a view of what got gradients since", REBASED)
-
-    def had_gradients(self, root: TracedTensor) -> bool:
-        """Whether a tensor had gradients when it was made, or given."""
-        if root.vid in self.slot_vids:
-            return root.vid in self.trace.leaves or root.vid not in self.rebased_vids
-        made = next((op for op in self.program if any(o.vid == root.vid for o in liveness.op_outputs(op))), None)
-        return made is None or made.target is not views.DETACH and made.grad and any(t.requires_grad for t in liveness.op_inputs(made))
 
     def run_time_symbols(self) -> list[Any]:
         """Symbols bound by the forward part that the outputs or the replayed views mention."""

@@ -20,9 +20,10 @@ from pliant.graph import layout
 from pliant.graph.control_flow import Block, Leave, needs
 from pliant.graph.growing import is_list
 from pliant.graph.leaving import MARKS
+from pliant.graph.operands import node_of
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.trace import has_hooks, rebased
-from pliant.graph.traced import DATA, HOOKS, LEAF, READS, UNCUT, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import DATA, HOOKS, LEAF, READS, REBASED, UNCUT, Reconsider, TracedTensor, Untraceable
 from pliant.lower import leaves, liveness, views
 from pliant.lower.leaves import nodes_under
 from pliant.symbolic.expr import Expr
@@ -61,7 +62,12 @@ def sections(trace: Any, inputs: list[Any], outputs: list[Any], idle: bool = Tru
     slots = {t.vid for t in liveness.tensors_of(inputs)}
     written = {t.vid: t for t in liveness.tensors_of(inputs) if rebased(trace, t)}
     seen = written | {t.vid: t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid not in slots}
-    shown = leaves.shown(trace, inputs, outputs)
+    try:
+        shown = leaves.shown(trace, inputs, outputs)
+    except Reconsider as e:  # one plan does for such a leaf, but not for results that come from each other beside it
+        if parents_among(list(seen.values()), trace.ops, slots - written.keys()):
+            raise Uncut("a leaf", e.reason, e.what, e.code) from e
+        raise
     if trace.hooked and any([has_hooks(t) for t in seen.values() if t.vid not in shown]):
         raise Uncut("a result", "a hook is set on it, which gradients of it that are asked for pass by", HOOKS)
     data_memory = trace.data_memory & memory_of([t for op in trace.ops for t in liveness.written(op)]) if trace.data_memory else set()
@@ -122,6 +128,9 @@ def settle(trace: Any, outputs: list[Any]) -> list[Any]:
     if not any([liveness.written(op) for op in trace.ops]) or not may_cut(trace):
         return outputs
     steps = views.view_steps(trace.ops)
+    given, changed = {t.vid for t in trace.inputs}, {t.vid for t in trace.inputs if rebased(trace, t)}
+    if any([not had_gradients(trace, trace.ops, root, given, changed) for root in unread(trace.ops, outputs, steps)]):
+        raise Reconsider("region", "a view of what got gradients since", REBASED)
     made: dict[int, TracedTensor] = {}
     with trace.recording(), layout.framework():
         for t in liveness.tensors_of(outputs):
@@ -133,6 +142,30 @@ def settle(trace: Any, outputs: list[Any]) -> list[Any]:
                     if last is not None and steps[t.vid].base.vid in steps and last.grad_fn is node and not has_hooks(t):
                         last.pytype, made[t.vid] = t.pytype, last
     return [made.get(v.vid, v) if isinstance(v, TracedTensor) else v for v in outputs]
+
+
+def unread(ops: list[Any], outputs: list[Any], steps: dict[int, views.ViewStep]) -> Iterator[TracedTensor]:
+    """What is under each output that is a view of what was written with gradients since, and that nobody has read behind it. If it had
+    no gradients before, PyTorch refuses writes to the view until somebody asks for its history."""
+    writes: dict[int, list[int]] = {}
+    for i, op in enumerate(ops):
+        for t in liveness.written(op):
+            if t.requires_grad:
+                writes.setdefault(t.storage_id, []).append(i)
+    late = [t for t in liveness.tensors_of(outputs) if t.requires_grad and t.vid in steps and t.storage_id in writes] if writes else []
+    for t in late:
+        made = next(i for i, op in enumerate(ops) if any(o.vid == t.vid for o in liveness.op_outputs(op)))
+        used = [i for i, op in enumerate(ops) if any(x.vid == t.vid for x in liveness.op_inputs(op))]
+        if writes[t.storage_id][0] > made and writes[t.storage_id][-1] > max(used, default=made):
+            yield views.root(t, steps)
+
+
+def had_gradients(trace: Any, ops: list[Any], root: TracedTensor, given: Set[int], changed: Set[int]) -> bool:
+    """Whether a tensor had gradients when it was made, or given. `changed`: what was given, and written with gradients."""
+    if root.vid in given:
+        return root.vid in trace.leaves or root.vid not in changed
+    made = next((op for op in ops if any(o.vid == root.vid for o in liveness.op_outputs(op))), None)
+    return made is None or made.target is not views.DETACH and made.grad and any(t.requires_grad for t in liveness.op_inputs(made))
 
 
 def ways_to_cut(
@@ -203,14 +236,9 @@ def without_idle(ops: list[Any], needed: Set[int]) -> list[Any]:
 def parents_among(seen: list[TracedTensor], ops: list[Any], slots: set[int]) -> list[TracedTensor]:
     """Those of these results that others come from, by more than a view of them."""
     steps = views.output_steps(ops, seen)
-    try:
-        roots = {r.vid: r for r in (views.root(t, steps) for t in seen) if r.vid not in slots}
-        if any([t.grad_fn is None for t in (*seen, *roots.values())]):
-            return []  # a leaf that was made here
-        edges = {edge for node in nodes_under([r.grad_fn for r in roots.values()]) for edge in node.next_functions}
-        return [t for t in seen if (t.grad_fn, t.output_nr) in edges]
-    except (Untraceable, RuntimeError):  # autograd would make the history of a view anew
-        return []
+    under = [r for r in {r.vid: r for r in (views.root(t, steps) for t in seen)}.values() if r.vid not in slots]
+    edges = {edge for node in nodes_under([node_of(r) for r in under]) for edge in node.next_functions}
+    return [t for t in seen if (node := node_of(t)) is not None and (node, t.output_nr) in edges]
 
 
 def behind_functions(trace: Any, op: Any) -> list[Any]:

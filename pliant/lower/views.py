@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import CREATED, ORIGINAL
 from pliant.graph.schema import UNDECLARED_VIEWS, argument, op_info
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import PARTS, Reconsider, TracedTensor, Untraceable
@@ -180,5 +180,5 @@ def without_history(t: TracedTensor) -> bool:
         return t.grad_fn is None
     except Untraceable:  # autograd would make the history of a view anew, after its base was written: it has one
         return False
-    except RuntimeError:  # of one that was made without gradients, it refuses to
-        return True
+    except RuntimeError:  # it refuses to, of one that was made without gradients; and of one of many, which has one
+        return CREATED(t) != torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE

@@ -559,7 +559,7 @@ match Color(<I> % 3 + 1):
 
 class Sub(Box):
     __slots__ = ()
-    limit: int = <I>
+    limit: int = (lambda: <I>)()
     table = {i: i * (lambda: <I>)() for i in range(3)}
     def shift(self):
         return self.limit + self.table.get(self.k, 1)
@@ -610,7 +610,7 @@ SEEN.append(hasattr(p, 't'))
 @dataclasses.dataclass(order=True, slots=True)
 class Rec:
     k: int
-    w: float = <F>
+    w: float = (lambda: <F>)()
     t: object = dataclasses.field(default=None, compare=False, repr=False)
 recs = sorted([Rec(<I>, <F>, <T>), Rec(<I>, t=<T>), Rec(2, 0.5, <T>)])
 <new:T> = recs[0].t

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -248,3 +249,53 @@ def said(fn, args):
         return fn(*args)
     except RuntimeError as e:
         return type(e), str(e)
+
+
+WHOLE: dict[str, Callable[[Any, Any, int], Any]] = {
+    "everything": lambda b, v, n: operator.setitem(b, (..., slice(None)), v),
+    "so many rows": lambda b, v, n: operator.setitem(b, slice(n), v),
+    "from its own length": lambda b, v, n: operator.setitem(b, slice(0, len(b)), v),
+    "more than there are": lambda b, v, n: operator.setitem(b, slice(100), v),
+}
+
+
+@pytest.mark.parametrize("how", WHOLE)
+def test_a_slice_of_everything_is_the_tensor_itself(how):
+    """PyTorch refuses to write to a view of what got gradients since it was made, but not to a view of that view."""
+
+    def fn(x, n):
+        m = torch.zeros(x.shape[0], x.shape[0])
+        a, b = m.diagonal(), m.diagonal(1)
+        a[...] = x * 2
+        WHOLE[how](b, x[0], n)
+        return m.detach()
+
+    compiled = pliant.compile(fn)
+    for rows, n in ((3, 2), (4, 3), (5, 2), (4, 9), (6, 1)):
+        x = torch.ones(rows, requires_grad=True)
+        assert str(said(compiled, (x, n))) == str(said(fn, (x, n))), (rows, n)
+
+
+CHAINS: dict[str, Callable[[Any], Any]] = {
+    "row": lambda m: m[1],
+    "part of a row": lambda m: m[1][1:],
+    "flat": lambda m: m.view(-1)[1:],
+    "turned": lambda m: m.t()[0],
+    "three": lambda m: m.unsqueeze(0)[0][:2],
+}
+
+
+@pytest.mark.parametrize("how", CHAINS)
+def test_results_that_are_views_which_nobody_has_asked_since(how):
+    def fn(x):
+        m = torch.zeros(3, 3)
+        b = CHAINS[how](m)
+        m.mul_(x.sum())
+        return b
+
+    for f in (fn, compiled(fn)):
+        with pytest.raises(RuntimeError, match="leaf Variable"):
+            f(torch.ones(3, requires_grad=True)).mul_(2)
+        b = f(torch.ones(3, requires_grad=True))
+        assert type(b.grad_fn).__name__ == "AsStridedBackward0"
+        b.mul_(2)

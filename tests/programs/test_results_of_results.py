@@ -770,3 +770,34 @@ def test_the_operator_that_eager_refuses_beside_a_view_made_without_gradients():
     """It was looked for by its node among all, and that of such a view may not be asked for."""
     mine, theirs = torch.ones(3, 2, requires_grad=True), torch.ones(3, 2, requires_grad=True)
     torch.testing.assert_close(pliant.compile(refused_beside_a_view, background=False)(mine), refused_beside_a_view(theirs))
+
+
+def without(make):
+    with torch.no_grad():
+        return make()
+
+
+BESIDE = {
+    "view": lambda x: without(lambda: x.view(-1)),
+    "row of a result": lambda x: without(lambda: (x * 2)[0]),
+    "rows": lambda x: without(lambda: x.unbind()),
+    "rows of what was written since": lambda x: (lambda z: (z.unbind(), z.mul_(2))[0])(x * 1),
+}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("beside", BESIDE)
+def test_beside_views_that_have_no_history_to_tell(beside, first):
+    def fn(x):
+        early = BESIDE[beside](x) if first else None
+        a = x + 2
+        b = a.exp()
+        return a, b, early if first else BESIDE[beside](x)
+
+    got = []
+    for f in (fn, pliant.compile(fn)):
+        x = torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_()
+        a, b, _ = f(x)
+        (a.sum() + b.sum()).backward(inputs=[a, b, x])
+        got.append((a.grad, b.grad, x.grad))
+    torch.testing.assert_close(*got)

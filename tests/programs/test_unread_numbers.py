@@ -137,6 +137,8 @@ AS_LARGE_AS_NUMBERS_ARE = {
     "roll": lambda n, x: x.roll(n).shape,
     "begin": lambda n, x: x.as_strided((0,), (1,), n).shape,
     "as_strided": lambda n, x: x.as_strided((n, 2), (0, 0)).shape,
+    "empty_strided": lambda n, x: torch.empty_strided((2,), (n,)).shape if n > 2**59 else 3,
+    "new_empty_strided": lambda n, x: x.new_empty_strided((2, 1, 3), (1, n, n)).shape if n > 2**59 else 3,
 }
 
 
@@ -146,6 +148,27 @@ def test_of_numbers_that_sizes_cannot_be(use):
     calls = (2, 3, 4, 2**63 - 1, 5, 2**62, -(2**63), 6, 2**61, -(2**62))
     raised = same_calls(lambda n, x: (made(n, x), x + 1)[1], calls)
     assert same_calls(lambda n, x: (made(n, x), x + 1), calls) == raised > 0
+
+
+BEYOND = {
+    "full": lambda n: torch.full((2,), n).dtype,
+    "full of integers": lambda n: torch.full((2,), n, dtype=torch.int64).dtype,
+    "full of floats": lambda n: torch.full((2,), n, dtype=torch.float32).dtype,
+    "fill_": lambda n: torch.zeros(2, dtype=torch.int64).fill_(n).dtype,
+    "scalar_tensor": lambda n: torch.scalar_tensor(n, dtype=torch.int64).dtype,
+    "begin and end": lambda n: torch.arange(n, n).dtype,
+    "end of bytes": lambda n: torch.arange(n, n, dtype=torch.uint8).dtype,
+    "step": lambda n: torch.arange(0, 4, n).dtype if n else 0,
+    "float": lambda n: torch.arange(0.0, float(n), n * 2.0, dtype=torch.int64).dtype if n else 0,
+}
+
+
+@pytest.mark.parametrize("use", BEYOND)
+def test_of_numbers_beyond_64_bits(use):
+    made = BEYOND[use]
+    calls = (2, 3, 4, 2**63, 5, 2**63 - 1, -(2**63), 6, 2**64, -(2**63) - 1)
+    raised = same_calls(lambda n, x: (made(n), x + 1)[1], calls)
+    assert same_calls(lambda n, x: (made(n), x + 1), calls) == raised > 0
 
 
 @pytest.mark.parametrize("n", [2**63 - 1, 2**62])
@@ -176,6 +199,22 @@ def test_as_many_classes_as_the_data_has_after_others():
     for values, n in (([0, 2], 4), ([0, 2], 3), ([1, 2, 0], 5), ([0, 3], -1), ([0, 1], -1), ([0, 2], 6), ([0, 2], 2), ([0], -2)):
         t = torch.tensor(values)
         assert str(outcome(compiled, t, n)) == str(outcome(F.one_hot, t, n))
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_as_many_classes_as_data_says(read):
+    """It may say -1: as many as the other data has."""
+
+    def fn(x, t):
+        made = F.one_hot(t, int(x[0].item()))
+        return made if read else x + 1
+
+    compiled = pliant.compile(fn)
+    for n in (4, 3, -1, 5, -2, 0, -1, 2):
+        for values in ([0, 2], [], [[1], [3]]):
+            given = torch.tensor([float(n)]), torch.tensor(values, dtype=torch.int64)
+            want, got = outcome(fn, *given), outcome(compiled, *given)
+            assert str(got) == str(want) if type(want) is torch.Tensor else got[0] is want[0], (n, values)
 
 
 CONVERTED = {

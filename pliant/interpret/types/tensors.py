@@ -8,6 +8,7 @@ from typing import Any
 
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from pliant.graph import layout
 from pliant.graph.dispatch import all_same
 from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.symnode import concrete
@@ -243,6 +244,10 @@ def setitem(t: Any, k: Any, v: Any) -> None:
     k = indexing.plain(k)
     if indexing.is_symbolic(k):
         t, k = indexing.selected(t, k)
+    if t.requires_grad and t._base is not None and torch.is_grad_enabled():
+        with layout.whole():
+            graph_call(operator.setitem, (t, k, v), {})
+        return
     graph_call(operator.setitem, (t, k, v), {})
 
 

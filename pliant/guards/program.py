@@ -26,7 +26,9 @@ POSTFIX = {name.lower(): i for name, i in native.POSTFIX.items()}
 INT_SOURCES = {"size": OP["SIZE"], "stride": OP["STRIDE"], "offset": OP["OFFSET"], "length": OP["LEN"]}
 # What protects the other checks of a node comes first.
 ORDER = {"TYPE_MATCH": 0, "ID_MATCH": 1, "TENSOR_MATCH": 1, "INT": 2}
-CROSS = {"ALIAS", "NOT_ALIAS", "STORAGE_OVERLAP"}
+ONE_OTHER = {"ALIAS": "ALIAS", "DICT_LACKS_ITEM": "LACKS_ITEM"}
+"""Guards over an object and the one that is read at a source, and their instructions."""
+CROSS = {*ONE_OTHER, "NOT_ALIAS", "STORAGE_OVERLAP"}
 INT64 = range(-(2**63), 2**63)
 NAMED = {op: OP[op.upper()] for op in ("key", "attr", "dict", "global", "func", "contents", "type")}
 """The reads whose operand goes into the program as it is."""
@@ -75,6 +77,7 @@ class Compiler:
         self.predicates: list[tuple[Any, tuple[int, ...]]] = []
         self.predicate_why: list[int | None] = []
         self.cross: list[tuple[int, Guard]] = []
+        self.keyed: list[tuple[Node, Node]] = []  # items of dicts (and these), whose keys are not read yet
         self.state: list[tuple[int, Guard]] = []
         self.asked: list[tuple[int, Guard]] = []  # PREDICATE guards
         self.questions: list[tuple[int, Guard]] = []  # ANSWER guards
@@ -98,6 +101,8 @@ class Compiler:
                 base.children.append(n)
                 if source.op in INT_SOURCES:
                     base.numbers = True
+                elif source.op == "item":
+                    self.node(source.arg)
             nodes[source] = n
         return n
 
@@ -171,7 +176,10 @@ class Compiler:
         if n.numbers:  # before anything else below a tensor: most misses are seen there
             n.children.sort(key=lambda c: c.source.op not in INT_SOURCES)
         for child in n.children:
-            self.visit(child, n)
+            if child.source.op == "item" and self.nodes[child.source.arg].reg < 0:
+                self.keyed.append((child, n))
+            else:
+                self.visit(child, n)
 
     def read(self, n: Node, base: Node | None) -> None:
         op, arg = n.source.op, n.source.arg
@@ -193,6 +201,8 @@ class Compiler:
             self.emit("LOCAL", n.reg, -1, arg[0], None, None)
         elif op == "const":
             self.emit("CONST", n.reg, -1, 0, arg.obj, None)
+        elif op == "item":
+            self.emit("ITEM", n.reg, src, self.nodes[arg].reg, None, None)
         elif op == "apply":
             self.emit("APPLY", n.reg, src, 0, VIEWS[arg], None)
         else:
@@ -259,8 +269,8 @@ class Compiler:
     def check_cross(self, index: int, guard: Guard) -> None:
         reg = self.nodes[guard.source].reg
         regs = tuple(self.nodes[s].reg for s in others(guard))
-        if guard.kind == "ALIAS":
-            self.emit("ALIAS", -1, reg, regs[0], None, index)
+        if guard.kind in ONE_OTHER:
+            self.emit(ONE_OTHER[guard.kind], -1, reg, regs[0], None, index)
         elif guard.kind == "NOT_ALIAS":
             self.emit("DISTINCT", -1, -1, 0, (tuple(dict.fromkeys((reg, *regs))), ()), index)
         else:
@@ -330,6 +340,12 @@ class Compiler:
                 self.relation(r)
         for root in self.roots:
             self.visit(root, None)
+        while self.keyed:  # a key that is an item itself comes in its turn
+            n, base = self.keyed.pop(0)
+            if self.nodes[n.source.arg].reg < 0:
+                self.keyed.append((n, base))
+            else:
+                self.visit(n, base)
         for index, guard in self.cross:
             if guard.kind != "STORAGE_OVERLAP":
                 self.check_cross(index, guard)
@@ -390,7 +406,7 @@ def absence(source: Source, name: str, value: Any) -> int:
 
 def others(guard: Guard) -> tuple[Source, ...]:
     """The further sources that a guard over several objects compares."""
-    if guard.kind == "ALIAS":
+    if guard.kind in ONE_OTHER:
         return (guard.value,)
     if guard.kind == "STORAGE_OVERLAP":
         return tuple(guard.value[0])
@@ -506,8 +522,8 @@ def expectation(guard: Guard) -> Any:
         return v.pytype.__name__, v.dtype, v.device, v.requires_grad, v.sizes, v.strides
     if kind == "ID_MATCH":
         return object_text(v)
-    if kind == "ALIAS":
-        return f"the object at {v.name}"
+    if kind in ONE_OTHER:
+        return f"the object at {v.name}" if kind == "ALIAS" else f"no item {v.name}"
     if kind == "EMPTY":
         return f"an empty {v.__name__}"
     if kind == "TYPE_ATTRS":

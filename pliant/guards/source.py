@@ -41,6 +41,7 @@ class Source:
     | attr      | name           | `getattr(base, name)` (C-level attributes only)                |
     | dict      |                | `base.__dict__`                                                |
     | key       | constant       | `base[key]` of an exact dict / OrderedDict / subclass          |
+    | item      | Source         | `base[what is there]` of a dict, where that is known by its identity |
     | index     | int            | `base[index]` of an exact list or tuple                        |
     | cell      | int            | `base.__closure__[int].cell_contents`                          |
     | contents  |                | `base.cell_contents` of a cell                                 |
@@ -88,6 +89,9 @@ class Source:
             s = self._keys[key] = Source("key", self, key)
         return s
 
+    def item(self, key: Source) -> Source:
+        return make("item", self, key)
+
     def index(self, i: int) -> Source:
         return make("index", self, i)
 
@@ -130,6 +134,7 @@ PRINTERS = {
     "attr": lambda b, a: f"{b}.{a}",
     "dict": lambda b, a: f"{b}.__dict__",
     "key": lambda b, a: f"{b[:-9]}.{a}" if b.endswith(".__dict__") and isinstance(a, str) else f"{b}[{value_text(a)}]",
+    "item": lambda b, a: f"{b}[{a.name}]",
     "index": lambda b, a: f"{b}[{a}]",
     "cell": lambda b, a: f"{b}.__closure__[{a}].cell_contents",
     "contents": lambda b, a: f"{b}.cell_contents",

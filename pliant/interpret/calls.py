@@ -505,7 +505,7 @@ def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: d
         return vm.write_item(owner, *args, fn)  # the slot of the C class, whatever the class of `owner` makes of the operator
     if isinstance(owner, dict):
         if name in ("get", "__contains__", "__getitem__") and not kwargs and 1 <= len(args) <= 1 + (name == "get"):
-            k = vm.outside_key(args[0])
+            k = vm.outside_key(args[0], owner)
             if vm.holds_key(owner, k):
                 if name == "__contains__":
                     shadows.present(world, h, k)

@@ -49,16 +49,32 @@ def hash_of_identity(t: Any) -> int:
     return hash(found)
 
 
-def stood_for_as_key(o: Any) -> Any:
-    """`o`, or what of the outside it stands for if its hash is of its identity; so of what a tuple or frozenset holds."""
+def stood_for_as_key(o: Any, found: bool = False) -> Any:
+    """`o`, or what of the outside it stands for if its hash is of its identity; so of what a tuple or frozenset holds. `found`: what that
+    takes is guarded by now."""
     if type(o) is TracedTensor:
-        return tensors.outside_key(o) if vm.world.real.get(id(o)) is not None else o
-    if type(o) is tuple or type(o) is frozenset:
-        found = [stood_for_as_key(x) for x in o]
-        return o if all(map(operator.is_, found, o)) else type(o)(found)
+        real = vm.world.real.get(id(o))
+        return o if real is None else real if found else tensors.outside_key(o)
+    if issubclass(type(o), (tuple, frozenset)):
+        base = tuple if issubclass(type(o), tuple) else frozenset
+        held = [*base.__iter__(o)]
+        items = [stood_for_as_key(x, found) for x in held]
+        if all(map(operator.is_, items, held)):
+            return o
+        if type(o) is not base:
+            raise Break("PL0007", f"a {type(o).__qualname__} of tensors as a key", clean=True)
+        return base(items)
     if id(o) in vm.world.standing and lookup(type(o), "__hash__") is object.__hash__:
-        return vm.world.standing[id(o)][1]
+        _, real, source = vm.world.standing[id(o)]
+        if not found:
+            vm.world.is_key(real, source, None)
+        return real
+    if not found and id(o) in vm.world.outside and lookup(type(o), "__hash__") is object.__hash__:
+        vm.world.is_key(o, vm.world.sources[id(o)], None)
     return o
+
+
+vm.stood_for_as_key = stood_for_as_key
 
 
 def as_hash(r: Any) -> Any:

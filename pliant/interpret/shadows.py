@@ -16,7 +16,7 @@ import torch
 
 from pliant import native
 from pliant.graph.symnode import concrete, to_sym
-from pliant.graph.traced import KEYS, held_in
+from pliant.graph.traced import KEYS, TracedTensor, held_in
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
 from pliant.interpret import set_order
@@ -221,11 +221,17 @@ def item(world: World, h: Shadow, k: Any) -> Any:
         return logged(world, ITEM, h, k, v)
     if k not in h.located and dict.__contains__(h.orig, k):
         h.located[k] = WRITTEN
-        w = h.located[k] = world.locate(v, h.source.key(k))
+        w = h.located[k] = world.locate(v, under(world, h, k))
         if w is not v:
             dict.__setitem__(h.copy, k, w)
             return w
     return v
+
+
+def under(world: World, h: Shadow, k: Any) -> Source:
+    """Where the guards find what a dict holds under a key."""
+    late = world.late_keys.get(id(k)) if world.late_keys else None
+    return h.source.key(k) if late is None else h.source.item(late)
 
 
 def logged(world: World, how: str, h: Shadow, k: Any, v: Any) -> Any:
@@ -257,7 +263,10 @@ def site_here() -> Any:
 def present(world: World, h: Shadow, k: Any) -> None:
     began = len(world.guards)
     if dict.__contains__(h.orig, k):
-        world.guard(h.source, "DICT_CONTAINS", (k, True), k)
+        if id(k) in world.late_keys:
+            world.guard(under(world, h, k), "NOT_ALIAS", ())  # of nothing: it can be read
+        else:
+            world.guard(h.source, "DICT_CONTAINS", (k, True), k)
     if world.log is not None:
         note(world, PRESENT, h, k, began)
 
@@ -270,7 +279,11 @@ def absent(world: World, h: Shadow, k: Any) -> None:
             lacking(world, h, k, None)
         else:
             began = len(world.guards)
-            world.guard(h.source, "DICT_CONTAINS", (k, False), k)
+            k = vm.stood_for_as_key(k, found=True)
+            if id(k) in world.late_keys:
+                world.guard(h.source, "DICT_LACKS_ITEM", world.late_keys[id(k)], world.late_keys[id(k)])
+            elif type(k) is not TracedTensor:  # one that is made here
+                world.guard(h.source, "DICT_CONTAINS", (k, False), k)
             if world.log is not None:
                 note(world, ABSENT, h, k, began)
 

@@ -94,18 +94,23 @@ TUPLES = (tuple, torch.Size)
 GETITEM, CONTAINS = operator.getitem, operator.contains
 
 
-def outside_key(k: Any) -> Any:
+def outside_key(k: Any, d: Any) -> Any:
     """A key to look up in an outside dict."""
     row = ROWS.get(type(k))
     if row is not None and row.outside_key is not None:
-        return row.outside_key(k)
+        return row.outside_key(k, d)
+    if issubclass(type(k), (tuple, frozenset)):
+        stood = vm.stood_for_as_key(k)
+        return stood if stood is not k and shadows.has(vm.world.by_copy[id(d)].orig, stood) else hashable(k)
     if type(k) is weakref.ref and type(k()) is TracedTensor:
         raise Break("PL0007", "a weak reference to a tensor as the key of a dict", clean=True)
     if is_key_itself(k):
         _, real, source = vm.world.standing[id(k)]
-        vm.world.guard(source, "ID_MATCH", real)
-        return real
-    if id(k) not in vm.world.by_copy:
+        vm.world.is_key(real, source, d if lookup(type(real), "__hash__") is object.__hash__ else None)
+        return real if shadows.has(vm.world.by_copy[id(d)].orig, real) else k
+    if id(k) in vm.world.outside and lookup(type(k), "__hash__") is object.__hash__:
+        vm.world.is_key(k, vm.world.sources[id(k)], d)
+    elif id(k) not in vm.world.by_copy:
         vm.world.pin(k)  # another object may be another key
     if type(k) in METHODS and method_key(k):
         k = outside_method(k)
@@ -286,7 +291,7 @@ def getitem(o: Any, k: Any) -> Any:
             if type(k) is LateText and vm.exploring:
                 shadows.read_all(world, o)
                 k = chosen(o, k, vm.truth, is_last_key)
-            k = outside_key(k)
+            k = outside_key(k, o)
             if holds_key(o, k):
                 return shadows.item(world, h, k)
             shadows.absent(world, h, k)
@@ -365,7 +370,7 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
             if type(k) is LateText and varies(k):
                 raise Break("PL0017", "a key that is another on every call", clean=True)
             shadows.keys_found(h)
-            k = outside_key(k)
+            k = outside_key(k, o)
             if holds_key(o, k):
                 if shadows.has(h.orig, k) and k not in h.located:
                     shadows.present(world, h, k)
@@ -417,7 +422,7 @@ def delitem(o: Any, k: Any) -> None:
     if h is not None:
         if isinstance(o, dict):
             shadows.keys_found(h)
-            k = hashable(k)
+            k = outside_key(k, o)
             (shadows.present if holds_key(o, k) else shadows.absent)(world, h, k)
             h.located[k] = WRITTEN
         else:
@@ -448,7 +453,7 @@ def contains(c: Any, x: Any) -> bool:
     h = world.by_copy.get(id(c))
     if h is not None:
         if isinstance(c, dict):
-            x = outside_key(x)
+            x = outside_key(x, c)
             held = holds_key(c, x)
             (shadows.present if shadows.has(h.orig, x) else shadows.absent)(world, h, x)
             return held

@@ -181,7 +181,8 @@ class Interpreter(Session):
     hashable: Callable
     note_equality: Callable  # (values that C code compares)
     known_group: Callable  # (a group of exceptions that C code splits)
-    outside_key: Callable  # (key) -> what it is in a dict of the outside
+    outside_key: Callable  # (key, dict) -> what it is in a dict of the outside
+    stood_for_as_key: Callable  # (key) -> what of the outside it stands for
     holds_key: Callable  # (dict, key) -> whether it is there
     callback_key: Callable  # (key function) -> what C code is given for it
     mapping_for_c: Callable  # (object) -> what C code that merges it is given for it

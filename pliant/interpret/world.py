@@ -18,7 +18,7 @@ from pliant.guards.guard import Guard
 from pliant.guards.source import Source, const
 from pliant.interpret.immutable import hashes_itself
 from pliant.interpret.opaque import Opaque, answers_for_itself, made_again, opaque
-from pliant.interpret.state import vm
+from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import KIN, LOCATED
 from pliant.interpret.wrappers import Levels
 
@@ -43,6 +43,8 @@ class World:
         unbroken = getattr(history, "unbroken", False)
         self.opaque = () if unbroken else getattr(history, "opaque", ())  # sources whose values stay out of the graph
         self.anew = () if unbroken else getattr(history, "anew", ())  # names of classes that are others in each call
+        self.keyed = frozenset(() if unbroken else getattr(history, "keyed", ()))  # of objects that are others in each call, as keys
+        self.late_keys: dict[int, Source] = {}  # id of an object -> where guards find it: it is a key, whichever it is
         self.outside: dict[int, Any] = {}
         self.sources: dict[int, Source] = {}
         self.standing: dict[int, tuple] = {}  # id of a value that stands for an immutable one of the outside: (it, that one, its source)
@@ -215,6 +217,19 @@ class World:
         if source is not None:
             self.unusual()
             self.keys.setdefault(o.pytype if type(o) is TracedTensor else type(o), {})[source] = None
+
+    def is_key(self, o: Any, source: Source, d: Any) -> None:
+        """`o`, which equals itself alone, is looked up in dict `d`. Another object may be another key, and is one of another call: it is
+        guarded itself, or, where others have come, its item is found by whichever is there."""
+        self.unusual()
+        if self.keyed:
+            self.keys.setdefault(type(o), {})[source] = None
+        if source in self.keyed and d is not None:
+            self.late_keys[id(o)] = source
+        elif source in self.keyed:
+            raise Break("PL0012", "an object that is another one in each call, as a key or by its id()", clean=True)
+        else:
+            self.guard(source, "ID_MATCH", o)
 
     def pin(self, o: Any) -> None:
         """The capture relies on what this very object is known to be: one from outside, guarded by its type so far, is guarded itself."""

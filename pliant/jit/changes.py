@@ -29,7 +29,7 @@ def module_state(source: Source) -> bool:
 
 def changed(lessons: Iterable[Any], fn: FunctionType, args: tuple) -> list[Guard]:
     """The guards of parameters and buffers that have other sizes now, and as many; of numbers that are others of their type; of functions
-    that others stand in the place of. `lessons`: of all guards of an entry."""
+    and keys that others stand in the place of. `lessons`: of all guards of an entry."""
     found = []
     known: dict[Source, Any] = {}
     for lesson in lessons:
@@ -63,13 +63,13 @@ def other_number(lesson: Any, now: Any) -> bool:
     return t in NUMBERS and (now is UNREAD or type(now) is t and now != lesson.value)
 
 
-def other_function(lesson: Any, now: Any) -> bool:
-    if lesson.function is None:
+def another(lesson: Any, now: Any) -> bool:
+    if lesson.one is None:
         return False
-    return now is UNREAD or type(now) is FunctionType and now is not lesson.function()
+    return now is UNREAD or type(now) is lesson.value and now is not lesson.one()
 
 
-CHANGES = {"TENSOR_MATCH": other_sizes, "EQ_MATCH": other_number, "ID_MATCH": other_function}
+CHANGES = {"TENSOR_MATCH": other_sizes, "EQ_MATCH": other_number, "ID_MATCH": another}
 
 
 def at(source: Source, fn: FunctionType, args: tuple, known: dict[Source, Any]) -> Any:
@@ -80,12 +80,15 @@ def at(source: Source, fn: FunctionType, args: tuple, known: dict[Source, Any]) 
             known[source] = source.arg.obj if source.op == "const" else from_frame((fn, args, None), source.op, place)
         else:
             base = at(source.base, fn, args, known)
-            known[source] = base if base is ABSENT else step(base, source.op, source.arg)
+            arg = at(source.arg, fn, args, known) if source.op == "item" else source.arg
+            known[source] = base if base is ABSENT else step(base, source.op, arg)
     return known[source]
 
 
 def step(o: Any, op: str, arg: Any) -> Any:
     """One step of a source: what the disk can name, and slots. (No numbers of NumPy's scalars: two places may hold one object.)"""
+    if op == "item":
+        return ABSENT if arg is ABSENT else read(o, "key", arg)
     slot = next((vars(c)[arg] for c in type(o).__mro__ if arg in vars(c)), None) if op == "attr" else None
     if type(slot) is not MemberDescriptorType:
         return read(o, op, arg)

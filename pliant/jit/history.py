@@ -16,6 +16,8 @@ its guard fails, and the guard says what to do differently next time:
 | the length, or the keys, of something that | the same; a graph for each of a few short ones (`short_lists.py`)     |
 | a loop walks                               |                                                                       |
 | what a question about the process answers  | after SHORT_CUTS failures: the graph breaks where the program asks    |
+| an object that is guarded itself, since it | at once: where it is a key, its item is found by whichever is there   |
+| equals itself alone                        |                                                                       |
 | a class that captured code makes, or what  | at once: opaque behind graph breaks, as are all values of a class of  |
 | is of one, behind a graph break            | its name, in all pieces                                               |
 | another constant                           | after TOLERANCE failures: opaque, its value never enters the graph    |
@@ -24,6 +26,7 @@ its guard fails, and the guard says what to do differently next time:
 from __future__ import annotations
 
 import collections
+import contextlib
 import sys
 import weakref
 from collections.abc import Iterable
@@ -36,6 +39,7 @@ from pliant.bytecode import instructions, kind_at
 from pliant.bytecode import kinds as K
 from pliant.bytecode.natural_loops import loop_around, ways
 from pliant.config import BACKOFF
+from pliant.graph.originals import ORIGINAL
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source, WeakPath, ending, faded, holder
 from pliant.interpret.actions import ACTIONS
@@ -49,6 +53,7 @@ from pliant.jit.resume import origin_of
 from pliant.jit.short_lists import ShortLists
 from pliant.jit.small_sizes import SmallSizes
 from pliant.jit.weak_ids import WeakIdDict
+from pliant.native import made_in_python
 from pliant.symbolic.dims import Dim
 
 TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}
@@ -115,6 +120,7 @@ class History:
         self.dynamic: set[Source] = set()
         self.kin: set[Source] = set()  # lists and arguments of which some int has changed
         self.opaque: set[Source] = set()
+        self.keyed: set[Source] = set()  # where objects come from that equal themselves alone, and are others in each call
         self.small = SmallSizes()
         self.failures: collections.Counter[Source] = collections.Counter()
         self.joined: set[tuple[int, int]] = set()  # (id of a code, offset) of branches on numbers that the latest capture has whole
@@ -232,6 +238,8 @@ class History:
             events.emit("policy", what="another class in each call", where=".".join(value))
         elif kind in WALKED and guard.site is not None and self.sites.lists.come_and_go(guard.site):
             self.sites.fail(guard.site)  # counted, so that it is split at once when there are too many
+        elif kind == "ID_MATCH" and equals_itself_alone(value) and self.comes_anew(source):
+            return
         elif kind in STRUCTURE or kind == "ANSWER":
             if (guard.site is None or not self.learn_site(guard.site)) and kind != "ANSWER":
                 self.tolerate(source, BACKOFF)
@@ -239,6 +247,13 @@ class History:
             return  # a tensor or None: a graph for each, and then there is peace
         elif kind in CONSTANTS or (kind == "TYPE_MATCH" and type(value) is ClassName and carried(source)):
             self.tolerate(source, TOLERANCE.get(type(value), OTHERS), few=kind == "EQ_MATCH" and type(value) is bool)
+
+    def comes_anew(self, source: Source) -> bool:
+        """Another object is at this source in each call. False: that was known, or it is no key that a call brings along."""
+        if source.root.op != "local" or source in self.keyed:
+            return False
+        self.note(self.keyed, source, "another key in each call")
+        return True
 
     def learn_pinned(self, lessons: Iterable[Lesson]) -> None:
         """A number is another than the one that was pinned where no instruction is to blame: nothing but the number can be left out."""
@@ -305,6 +320,11 @@ def made_inside(cls: type) -> bool:
     return ("<locals>" in cls.__qualname__ or not_where_it_says(cls)) and not issubclass(cls, BaseException)
 
 
+def equals_itself_alone(cls: Any) -> bool:
+    """Whether a guard may be about the objects of this class because they are keys."""
+    return type(cls) is not ClassName and made_in_python(cls) and cls.__hash__ in (object.__hash__, ORIGINAL.__hash__)
+
+
 def is_class(value: Any) -> bool:
     return issubclass(type(value), type)  # `isinstance` would ask the value for its class
 
@@ -334,11 +354,11 @@ class Lesson:
     kind: str
     value: Any
     site: Site | None
-    function: weakref.ref[FunctionType] | None = None  # the one that has to be there
+    one: weakref.ref[Any] | None = None  # the function, or whatever may be a key, that has to be there
 
     @property
     def gone(self) -> bool:
-        return self.function is not None and self.function() is None
+        return self.one is not None and self.one() is None
 
     def guard(self) -> Guard | None:
         """None: what it was about is gone."""
@@ -347,9 +367,11 @@ class Lesson:
 
 
 def lesson(guard: Guard) -> Lesson:
-    kind, value, function = guard.kind, guard.value, None
+    kind, value, one = guard.kind, guard.value, None
     if kind == "ID_MATCH":
-        function = weakref.ref(value) if type(value) is FunctionType else None
+        if type(value) is FunctionType or equals_itself_alone(type(value)):
+            with contextlib.suppress(TypeError):  # it has slots
+                one = weakref.ref(value)
         value = class_name(value) if is_class(value) and made_inside(value) else type(value)
     elif kind == "TYPE_MATCH":
         value = class_name(value) if made_inside(value) else None
@@ -357,7 +379,7 @@ def lesson(guard: Guard) -> Lesson:
         value = value.bare()
     elif kind not in ("EQ_MATCH", "DICT_LACKS"):
         value = None
-    return Lesson(faded(guard.source), kind, value, guard.site, function)
+    return Lesson(faded(guard.source), kind, value, guard.site, one)
 
 
 def pinned_numbers(relations: list[tuple[Any, Site | None]], symbols: dict[str, Source]) -> dict[int, tuple[Lesson, ...]]:

@@ -6,7 +6,9 @@ count of operations tells, so calls are timed: the entry point runs some of them
 | calls of an entry point                                     | from then on                                                |
 |-------------------------------------------------------------|-------------------------------------------------------------|
 | all of its code is one entry after the other, no breaks     | asked again after twice as many                             |
-| a call has captured, or machine code is waited for          | asked again after BLOCK calls                               |
+| a call has captured                                         | asked again after SOON calls                                |
+| machine code is waited for                                  | timed as it is by then: it stays so until the code is there,|
+|                                                             | or runs in CPython, where that is faster                    |
 | settled, or MANY captures: a block of calls is timed        | until the difference is three times its error, MOST_BLOCKS  |
 | compiled is faster, or that is not certain in the end       | compiled; tried again after PAUSE calls, then GROWTH times  |
 | as it is, it is faster                                      | CPython runs the function; tried again, too                 |
@@ -28,7 +30,10 @@ from pliant.codegen.background import background
 from pliant.jit.tiers import Storing
 
 BLOCK = 16
+SOON = 8
 MOST_BLOCKS = 8
+EARLY_BLOCKS = 2
+"""Blocks timed while machine code is waited for."""
 FEWEST = 4
 """Times of either kind that say anything."""
 MANY = 64
@@ -68,7 +73,8 @@ class Trial:
         """As if nothing had been called."""
         self.pause = PAUSE
         self.captured = self.blocks = self.waits = 0
-        self.wait = BLOCK
+        self.wait = SOON // 2
+        self.early: bool | None = None  # whether it is timed while machine code is waited for; None: that is still to be done
         self.as_is = False
         self.compiled: list[float] = []
         self.plain: list[float] = []
@@ -85,9 +91,13 @@ class Trial:
         if len(region.codes) <= 1 or differentiates(region):
             self.wait = min(2 * self.wait, PAUSE)
             return False, self.wait, 0
-        if self.captured < MANY and (self.captured != before or self.waits < MOST_WAITS and busy()):
-            self.waits += self.captured == before
-            return False, BLOCK, 0
+        if self.captured < MANY and self.captured != before:
+            return False, SOON, 0
+        if self.captured < MANY and self.waits < MOST_WAITS and busy():
+            self.waits += 1
+            if self.early is not None:
+                return self.as_is, BLOCK, 0
+            self.early = True
         self.blocks = 1
         return self.as_is, 0, BLOCK
 
@@ -101,16 +111,21 @@ class Trial:
             difference = statistics.fmean(ours) - statistics.fmean(theirs)
             error = (statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs)) ** 0.5
             certain, as_is = abs(difference) > CERTAIN * error, difference > CERTAIN * error
-        if self.blocks < MOST_BLOCKS and not certain:
+        if self.blocks < (EARLY_BLOCKS if self.early else MOST_BLOCKS) and not certain:
             self.blocks += 1
             return self.as_is, 0, BLOCK
-        pause, self.pause = self.pause, self.pause * GROWTH
+        if self.early:
+            pause = BLOCK
+        else:
+            pause, self.pause = self.pause, self.pause * GROWTH
         if as_is != self.as_is:
             what = "calls run as they are, which is faster" if as_is else "calls run compiled again, which is faster"
+            if self.early:
+                what = f"until machine code is there, {what}"
             took = ", ".join([f"{name} {statistics.fmean(t) * 1e6:.0f} us" for name, t in (("compiled", ours), ("CPython", theirs)) if t])
             code = point._fn.__code__
             events.emit("policy", what=f"{what} ({took})", where=f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}")
-        self.as_is = as_is
+        self.as_is, self.early = as_is, False
         self.blocks, self.compiled, self.plain = 0, [], []
         self.captured = captures(region)
         return as_is, pause, 0

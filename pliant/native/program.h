@@ -13,11 +13,11 @@ namespace pliant {
 // Name, used by program.py and in messages. Reads come first, then checks; the last group exists only in snapshots.
 #define PLIANT_OPS(X)                                                                                                          \
     /* R[dst] = a read of R[src] or of the frame */                                                                           \
-    X(LOCAL) X(GLOBAL) X(FUNC) X(CONST) X(ATTR) X(DICT) X(KEY) X(INDEX) X(CELL) X(CONTENTS) X(TYPE) X(APPLY)                  \
+    X(LOCAL) X(GLOBAL) X(FUNC) X(CONST) X(ATTR) X(DICT) X(KEY) X(ITEM) X(INDEX) X(CELL) X(CONTENTS) X(TYPE) X(APPLY)                  \
     /* V[dst] = an integer of R[src] */                                                                                        \
     X(SIZE) X(STRIDE) X(OFFSET) X(LEN) X(BIND_INT)                                                                             \
     /* checks of R[src] */                                                                                                     \
-    X(IS_TYPE) X(IS_OBJECT) X(EQ) X(LENGTH) X(KEYS) X(CONTAINS) X(LACKS) X(SET_EQ) X(TENSOR) X(TENSOR_SLOW) X(ALIAS)          \
+    X(IS_TYPE) X(IS_OBJECT) X(EQ) X(LENGTH) X(KEYS) X(CONTAINS) X(LACKS) X(LACKS_ITEM) X(SET_EQ) X(TENSOR) X(TENSOR_SLOW) X(ALIAS)          \
     X(DISTINCT) X(OVERLAP) X(TYPE_ATTRS) X(FUNCTION)                                                                                       \
     /* checks of the state, of variables */                                                                                    \
     X(STATE) X(VAR_EQ) X(VAR_SAME) X(RELATION) X(END)                                                                          \

@@ -117,6 +117,17 @@ PyObject *item_at(PyObject *o, int64_t i, bool &owned) {
     return r;
 }
 
+// What a dict holds under an object that equals itself alone, if anything. False: it is no dict, or no such object.
+bool find_item(PyObject *dict, PyObject *key, PyObject *&found) {
+    if (!PyDict_Check(dict)) return false;
+    Py_hash_t hash;
+    if (Py_TYPE(key)->tp_hash == PyBaseObject_Type.tp_hash) hash = PyBaseObject_Type.tp_hash(key);
+    else if (is_tensor_type(Py_TYPE(key))) hash = reinterpret_cast<Py_hash_t>(key); // `Tensor.__hash__`, which is written in Python
+    else return false;
+    found = dict_get(dict, key, hash);
+    return true;
+}
+
 enum class Answer { NO, YES, OVERFLOWS };
 
 template <typename Int> Answer answer(const Relation &r, const int64_t *vars) {
@@ -200,6 +211,7 @@ int run(Program &p, const std::vector<Instruction> &code, Frame &f, const Snapsh
         }
         case Op::DICT: ok = (o = dict_of(R[I->src])); break;
         case Op::KEY: ok = PyDict_Check(R[I->src]) && (o = dict_get(R[I->src], I->operand->object, I->operand->hash)); break;
+        case Op::ITEM: ok = find_item(R[I->src], R[I->number], o) && o; break;
         case Op::INDEX: ok = (o = item_at(R[I->src], I->number, owned)); break;
         case Op::CELL: {
             PyObject *c = PyFunction_Check(R[I->src]) ? reinterpret_cast<PyFunctionObject *>(R[I->src])->func_closure : nullptr;
@@ -248,6 +260,11 @@ int run(Program &p, const std::vector<Instruction> &code, Frame &f, const Snapsh
             break;
         }
         case Op::LACKS: ok = lacks(R[I->src], I->operand->object); break;
+        case Op::LACKS_ITEM: {
+            PyObject *found = nullptr;
+            ok = find_item(R[I->src], R[I->number], found) && !found;
+            break;
+        }
         case Op::SET_EQ: ok = set_equals(R[I->src], I->operand->object); break;
         case Op::TENSOR: ok = tensor_matches(R[I->src], *I->operand->tensor); break;
         case Op::TENSOR_SLOW:

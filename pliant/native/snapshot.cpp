@@ -165,6 +165,10 @@ class Builder {
                     same_dict(nullptr, dict_get(R_[i.src], name, PyObject_Hash(name)), index_);
             }
             return;
+        case Op::ITEM:
+        case Op::LACKS_ITEM:
+            need(static_cast<int>(i.number));
+            return again(i);
         case Op::ALIAS:
             if (stable_[i.src] && stable_[i.number]) return;
             need(static_cast<int>(i.number));

@@ -49,8 +49,6 @@ bool safe_descriptor(PyObject *d) {
     return !(Py_TYPE(d)->tp_flags & Py_TPFLAGS_HEAPTYPE);
 }
 
-bool is_tensor_type(PyTypeObject *t) { return tensor_type && PyType_IsSubtype(t, reinterpret_cast<PyTypeObject *>(tensor_type)); }
-
 // Attribute getters of tensor subclasses call `__torch_function__`: only torch's own are C code.
 bool plain_functions(PyTypeObject *t) {
     if (reinterpret_cast<PyObject *>(t) == tensor_type) return true;
@@ -89,6 +87,8 @@ PyObject *read_class_attr(PyTypeObject *cls, PyObject *name, PyTypeObject **sear
 }
 
 } // namespace
+
+bool is_tensor_type(PyTypeObject *t) { return tensor_type && PyType_IsSubtype(t, reinterpret_cast<PyTypeObject *>(tensor_type)); }
 
 Held::Held(PyObject *o, bool compared) {
     PyObject **own = compared && is_tensor_type(Py_TYPE(o)) ? dict_slot(o) : nullptr;

@@ -57,6 +57,7 @@ PyObject *dict_get(PyObject *dict, PyObject *key, Py_hash_t hash); // borrowed, 
 bool lacks(PyObject *dict, PyObject *pairs);
 Py_ssize_t raw_length(PyObject *o);                                // -1 when it is no container of the standard ones
 bool keys_match(PyObject *dict, const std::vector<Held> &keys);
+bool is_tensor_type(PyTypeObject *t); // a subclass of `torch.Tensor`, too
 bool is_deque(PyObject *o); // exactly: no subclass
 bool is_ordered_dict(PyObject *o);
 

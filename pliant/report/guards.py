@@ -54,6 +54,7 @@ VALUE_TEXTS: dict[str, Callable[[Any], str]] = {
     "FLOAT": lambda v: "any float",
     "BOOL": lambda v: "any bool",
     "ALIAS": lambda v: f"is {source_text(v.name)}",
+    "DICT_LACKS_ITEM": lambda v: f"{source_text(v.name)} not in it",
     "NOT_ALIAS": lambda v: "distinct from " + ", ".join(source_text(s.name) for s in v),
     "STORAGE_OVERLAP": lambda v: "memory shared, or not, as then: " + ", ".join(source_text(s.name) for s in v[0]),
     "FUNCTION": lambda v: "the same code and defaults",

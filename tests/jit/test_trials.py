@@ -143,6 +143,24 @@ def test_an_unclear_difference_takes_more_blocks(trial):
     assert trial(p, [1.0] * 400, [4.0] * 400)[0] is False
 
 
+@pytest.mark.parametrize(("compiled", "as_is"), [(2.0, True), (0.5, False)])
+def test_while_machine_code_is_waited_for_what_is_faster_by_then_runs(trial, monkeypatch, compiled, as_is):
+    waits = [True] * 3
+    monkeypatch.setattr(trials, "busy", lambda: waits.pop() if waits else False)
+    p = point()
+    assert trial(p, [], []) == (False, 0, trials.BLOCK)  # the first wait
+    assert trial(p, [compiled] * 8, [1.0] * 8) == (as_is, trials.BLOCK, 0)
+    assert [trial(p, [], []) for _ in range(2)] == [(as_is, trials.BLOCK, 0)] * 2
+    assert trial(p, [], []) == (as_is, 0, trials.BLOCK)  # it is there
+    assert trial(p, [0.5] * 8, [1.0] * 8) == (False, trials.PAUSE, 0)
+
+
+def test_while_something_is_captured_nothing_is_timed(trial, monkeypatch):
+    counts = iter([1, 5, 9, 9])
+    monkeypatch.setattr(trials, "captures", lambda region: next(counts))
+    assert [trial(point(), [], []) for _ in range(4)] == [(False, trials.SOON, 0)] * 3 + [(False, 0, trials.BLOCK)]
+
+
 def test_a_trial_keeps_no_region_alive():
     region = weakref.ref(r := type("R", (), {})())
     t = trials.Trial(r)

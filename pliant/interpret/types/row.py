@@ -42,7 +42,7 @@ class TypeRow:
     index: Callable[[Any], Any] | None = None  # `operator.index(o)`: an int, perhaps symbolic
     number: Callable[[Any, Any], Any] | None = None  # (o, int | float | complex): what these constructors make of it
     slot: Callable[[Any, str, Any], Any] | None = None  # (o, "__add__", other): its own method; NotImplemented passes on
-    outside_key: Callable[[Any], Any] | None = None  # what it is as a key of an outside dict, where that is not `hashed`
+    outside_key: Callable[[Any, Any], Any] | None = None  # what it is as a key of an outside dict, or of None, where not `hashed`
     hashed: Callable[[Any], Any] | None = None  # what is the key of a dict or a member of a set
     text: Callable[[Any, Any], Any] | None = None  # (o, str | repr | ascii)
     format: Callable[[Any, str], Any] | None = None

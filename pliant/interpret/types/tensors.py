@@ -33,6 +33,7 @@ from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, inline, 
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import KEYED, captured_call
 from pliant.interpret.library_internals import guard_inside
+from pliant.interpret.shadows import has
 from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS, SYMBOLS, as_length
 from pliant.interpret.state import Break, vm
 from pliant.interpret.told_of_methods import refuse_replaced
@@ -323,16 +324,16 @@ def unlike(fn: Callable, a: Any, b: Any) -> bool:
 
 
 # -- as keys ------------------------------------------------------------------------------------------------------------
-def outside_key(t: Any) -> Any:
-    """For the proxy of an outside tensor, that tensor: tensors are keys by identity."""
+def outside_key(t: Any, d: Any = None) -> Any:
+    """For the proxy of an outside tensor, that tensor: tensors are keys by identity. `d`: the dict, if it is looked up in one; where that
+    has not come with this key, the proxy is what it is stored under."""
     world = vm.world
     real = world.real.get(id(t))
     if real is None:
         raise Break("PL0012", "a tensor made here as the key of a dict", clean=True)
-    world.unusual()
-    world.guard(t.source, "ID_MATCH", real)
+    world.is_key(real, t.source, d if t.pytype in TENSOR_TYPES else None)
     world.sources[id(real)] = t.source
-    return real
+    return t if d is not None and not has(world.by_copy[id(d)].orig, real) else real
 
 
 # -- attributes -----------------------------------------------------------------------------------------------------------

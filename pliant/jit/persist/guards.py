@@ -16,7 +16,7 @@ from typing import Any
 from pliant import native
 from pliant.guards import source as S
 from pliant.guards.guard import Guard, Site, TensorSpec
-from pliant.guards.program import OP, Compiler, Describe, Why, others, shares_as_told
+from pliant.guards.program import ONE_OTHER, OP, Compiler, Describe, Why, others, shares_as_told
 from pliant.guards.question import Cached, Question, Raised, Subclasses, is_value
 from pliant.guards.source import Source
 from pliant.guards.views import NAMES as NAMES_OF_VIEWS
@@ -175,7 +175,7 @@ class Paths:
         i = self.known.get(s)
         if i is None:
             base = -1 if s.base is None else self.source(s.base)
-            arg = s.arg.obj if s.op == "const" else s.arg
+            arg = self.source(s.arg) if s.op == "item" else s.arg.obj if s.op == "const" else s.arg
             i = self.known[s] = len(self.rows)
             self.rows.append((s.op, base, (encode_held if s.op == "const" else encode)(arg, self.table.refer)))
         return i
@@ -207,7 +207,7 @@ def guard_value(g: Guard, paths: Paths) -> Any:
     refer, v = paths.table.refer, g.value
     if g.kind == "TENSOR_MATCH":
         return (encode_example(v.example), refer(v.pytype), v.requires_grad, v.ndim, encode(v.sizes, refer), encode(v.strides, refer))
-    if g.kind == "ALIAS":
+    if g.kind in ONE_OTHER:
         return paths.source(v)
     if g.kind == "NOT_ALIAS":
         return tuple(map(paths.source, others(g)))
@@ -255,6 +255,8 @@ def sources_of(rows: list[tuple], objects: Weakly) -> list[Source]:
         value = decode(arg, objects.__getitem__)
         if base < 0:
             out.append(S.const(value) if op == "const" else S.make(op, None, value))
+        elif op == "item":
+            out.append(out[base].item(out[value]))
         else:
             out.append(out[base].key(value) if op == "key" else S.make(op, out[base], value))
     return out
@@ -291,7 +293,7 @@ class Explained:
             row, pytype, grad, ndim, sizes, strides = v
             t = decode_example(row)
             return TensorSpec(self.objects[pytype], t.dtype, t.device, grad, ndim, decode(sizes, seen), decode(strides, seen), t)
-        if kind == "ALIAS":
+        if kind in ONE_OTHER:
             return paths[v]
         if kind == "NOT_ALIAS":
             return tuple([paths[i] for i in v])

@@ -36,7 +36,7 @@ def encode_offsets(table: Offsets, paths: Paths) -> list[tuple]:
 
 def encode_lessons(history: History, refused: Iterable[str], paths: Paths) -> bytes:
     """`paths` is of its own: it numbers the sources of these lessons."""
-    sources = [encode_sources(found, paths) for found in (history.dynamic, history.kin, history.opaque)]
+    sources = [encode_sources(found, paths) for found in (history.dynamic, history.kin, history.opaque, history.keyed)]
     offsets = [encode_offsets(table, paths) for table in (history.sites.breaks, history.sites.loops)]
     return marshal.dumps((sources, offsets, sorted(refused), paths.rows))
 
@@ -52,7 +52,7 @@ class Lessons:
         """Add them to what this process has learned."""
         sources, offsets, more, rows = marshal.loads(self.data)
         found = sources_of(rows, self.objects)
-        for known, new in zip((history.dynamic, history.kin, history.opaque), sources, strict=True):
+        for known, new in zip((history.dynamic, history.kin, history.opaque, history.keyed), sources, strict=True):
             known.update([found[i] for i in new])
         history.remember([found[i] for i in sources[0]])
         for table, new in zip((history.sites.breaks, history.sites.loops), offsets, strict=True):

@@ -110,7 +110,7 @@ def item(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     number = known_number(trace, x)
     if number is None:
         number = counted(trace, x, len(trace.ops))
-    if type(number) in (int, float):
+    if type(number) in (int, float, bool):
         return number
     if number is not None:
         return to_sym(trace.scope, number)

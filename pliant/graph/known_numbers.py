@@ -14,6 +14,7 @@ import torch
 
 from pliant.graph.operators import Column
 from pliant.graph.originals import ORIGINAL, operator
+from pliant.graph.same_values import equal_always, makers
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
@@ -159,9 +160,18 @@ def compared(relation: Callable[[Any, Any], Any]) -> Callable[[Reader, Any, Any]
     return of
 
 
+def all_equal(reader: Reader, x: Any) -> Any:
+    """`torch.eq(a, b).all()` of what holds the same values."""
+    made = makers(reader.trace).get(x.vid) if type(x) is TracedTensor and x.dtype is torch.bool else None
+    operands = made.args if made is not None and made.target is aten.eq.Tensor and not made.kwargs else ()
+    whole = len(operands) == 2 and all([type(t) is TracedTensor for t in operands])
+    return True if whole and equal_always(reader.trace, *operands) and not any([writes(op, x) for op in reader.trace.ops]) else None
+
+
 NUMBERS = Column("number")
 """(reader, operands) -> the number that it makes, or None."""
 NUMBERS.update({
+    aten.all.default: all_equal,
     aten.div.Tensor_mode: quotient,
     aten.scalar_tensor.default: lambda reader, n, **kwargs: reader.number(n),
     **{

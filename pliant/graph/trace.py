@@ -97,10 +97,14 @@ def has_hooks(real: torch.Tensor) -> bool:
         return bool(real._backward_hooks)
 
 
+CARRIES = ("CarryBackward", "CarryMaskedBackward")
+"""Nodes that stand for what is outside of the capture."""
+
+
 def rebased(trace: Trace, t: TracedTensor) -> bool:
     """Was this input written in place with gradients flowing into it?"""
     fn = t.grad_fn
-    return fn is not None and (t.vid not in trace.leaves or fn.name() != "CarryBackward")
+    return fn is not None and (t.vid not in trace.leaves or fn.name() not in CARRIES)
 
 
 class Trace:
@@ -159,6 +163,7 @@ class Trace:
         self.flow_results: set[int] = set()  # vids of such results, which may be one object
         self.flow_sizes: set[str] = set()  # symbols that are sizes of what loops carry, which each round reads anew
         self.makers: dict[int, int] = {}  # vid of a tensor that numbers may decide -> the operation that made it (`numbers.maker`)
+        self.made_by: tuple[int, Any, dict[int, Any]] = (0, None, {})  # `same_values.makers`
         self.looked_at: tuple[int, Any] = (0, None)  # how many operations were looked at for that, and the last of them
         self.in_transform = False  # whether a transform of `torch.func` was entered: its C++ code squeezes what it has made itself
         self.dual_levels = 0  # how many levels of forward derivatives the program is in: tensors may have tangents, which C++ alone knows

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pliant.graph import masked_tensors
 from pliant.graph.arriving import TAKEN, Arrived, arrived
 from pliant.graph.distributed_tensors import LOCAL, build, is_distributed, of_gradient
+from pliant.graph.masked_tensors import DATA, MASK, NAMES, is_masked
 from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.rules.shape import known_equal
 from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, make
@@ -23,6 +25,8 @@ SAME = torch.ops.aten._reshape_alias.default  # a result of a region, and no vie
 
 def parts_of(w: Any) -> tuple[list[str], Any]:
     """The names of the parts of a wrapper, and the rest of it."""
+    if is_masked(type(w)):
+        return NAMES, None
     names, rest = w.__tensor_flatten__()
     return list(names), rest
 
@@ -48,12 +52,27 @@ def gradients_of_parts(g: Any, cls: type, names: list[str]) -> list[Any]:
     if g is None:
         return [None] * len(names)
     if type(g) is not cls:
+        if is_masked(cls) and type(g) in PLAIN:
+            return [g, None]
         raise Reconsider(cls.__name__, f"its gradient is a {type(g).__name__}", WRAPPED)
     if not set(names) <= set(parts_of(g)[0]):
         raise Reconsider(cls.__name__, "its gradient has other parts", WRAPPED)
     if torch.is_grad_enabled() and g.requires_grad:  # type: ignore[attr-defined]  # gradients that are differentiated in turn
         return list(Lower.apply(g, names, None))
-    return [getattr(g, name) for name in names]
+    return list(masked_tensors.parts(g)) if is_masked(cls) else [getattr(g, name) for name in names]
+
+
+class CarryMasked(torch.autograd.Function):
+    """In a capture: a plain input whose gradient may be a masked tensor, made of the leaves of its data and of the mask of its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, held: list[Any], leaf: Any, mask: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        return held[0]
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return (None, *gradients_of_parts(g, masked_tensors.class_(), NAMES))
 
 
 class Lift(torch.autograd.Function):
@@ -89,11 +108,25 @@ def awaited(part: Any) -> Any:
     return part.trigger_wait() if type(part) not in PLAIN and hasattr(type(part), "trigger_wait") else part
 
 
+def of_masked(w: Any) -> tuple:
+    """The parts of a masked tensor, or of a plain one whose gradient may be one."""
+    if is_masked(type(w)):
+        data, mask = masked_tensors.parts(w)
+    else:
+        data, mask = w, torch.zeros((), dtype=w.dtype, device=w.device).expand(w.size())
+    return (SAME(data, data.sizes, data.strides) if type(data) is TracedTensor else ALIAS(data)), mask
+
+
 class Lower(torch.autograd.Function):
     """A wrapper's parts: of an input when the graph runs, of a result in its capture."""
 
     @staticmethod
     def forward(ctx: Any, w: Any, names: list[str], placement: Any) -> Any:
+        if is_masked(type(w)) or names == NAMES:
+            ctx.set_materialize_grads(False)
+            ctx.whole = masked_tensors.class_(), None, None, None
+            ctx.mask = getattr(w, MASK) if names == [DATA] else None
+            return of_masked(w)[: len(names)]
         found, rest = among_parts(w, names)
         if is_distributed(type(w)):
             rest = of_gradient(w, placement)
@@ -114,6 +147,12 @@ class Lower(torch.autograd.Function):
         if type(grads[0]) is Arrived:
             return grads[0].whole, None, None
         cls, rest, sizes, strides = ctx.whole
+        if is_masked(cls) and ctx.mask is not None:  # a result: its gradient has its mask (`Whole`)
+            return masked_tensors.build(grads[0], ctx.mask), None, None
+        if is_masked(cls):
+            if torch.is_grad_enabled() and grads[1] is not None and any([g is not None and g.requires_grad for g in grads]):
+                return Whole.apply(masked_tensors.whole, NAMES, *grads), None, None
+            return masked_tensors.whole(*grads), None, None
         whole = [
             torch.empty_strided(size, stride, dtype=dtype, device=device).zero_() if g is None else g
             for g, (size, stride, dtype, device) in zip(grads, ctx.like, strict=True)
@@ -137,6 +176,7 @@ class Whole(torch.autograd.Function):
         w = build(*[ORIGINAL.detach(p) for p in parts])
         ctx.cls, ctx.names = type(w), names
         ctx.rest, ctx.like = None, None
+        ctx.mask = getattr(w, MASK) if names == [DATA] else None
         if is_distributed(type(w)):
             ctx.rest, ctx.like = of_gradient(w), [(p.size(), p.dtype, p.device) for p in parts]
         ctx.set_materialize_grads(False)
@@ -144,6 +184,8 @@ class Whole(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
+        if ctx.mask is not None:
+            return None, None, masked_tensors.as_the_result(g, ctx.mask)
         parts = gradients_of_parts(g, ctx.cls, ctx.names)
         if ctx.rest is not None and g is not None:
             (part,), (like,) = parts, ctx.like

@@ -20,9 +20,19 @@ from pliant.graph.originals import ORIGINAL, gradients, math, new_parameter, tor
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.trace import saves_tensors
-from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, Untraceable, qualified, tensors_of
+from pliant.graph.traced import (
+    LEAF,
+    MAKES_WRAPPERS,
+    PYTHON_BACKWARD,
+    RETAINED,
+    WRAPPED,
+    TracedTensor,
+    Untraceable,
+    qualified,
+    tensors_of,
+)
 from pliant.guards import views
-from pliant.interpret import checkpoints, globalstate, in_torch, policy, tape, tensor_subclasses
+from pliant.interpret import checkpoints, globalstate, in_torch, policy, tape, tensor_subclasses, wrapped_functions
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
@@ -101,7 +111,11 @@ def as_node(args: tuple, kw: dict) -> Any:
     if refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_of([args[1:], kw])]):
         raise Break("PL0020", f"the backward of {args[0].__qualname__} decides on data, or works on the memory of tensors")
     n, n_torch = len(trace.ops), len(trace.torch_ops)
-    out = run_frame(APPLY, bind(APPLY, args, kw))  # type: ignore[arg-type]
+    if WRAPPED in vm.refused and wrapped_functions.has_wrappers(args[1:]) and torch.is_grad_enabled() and gradients_flow(args[1:]):
+        raise Break("PL0011", f"an autograd.Function of wrappers, {args[0].__qualname__}, whose gradients cannot be captured", clean=True)
+    known = MAKES_WRAPPERS + qualified(args[0]) in vm.refused
+    own = not kw and WRAPPED not in vm.refused and (known or wrapped_functions.has_wrappers(args[1:]))
+    out = wrapped_functions.applied(args[0], args[1:]) if own else run_frame(APPLY, bind(APPLY, args, kw))  # type: ignore[arg-type]
     # at Torch level it is one call: backends that differentiate by themselves must meet its own backward
     del trace.torch_ops[n_torch:]
     call_ = trace.torch_call(as_function(args[0]), args[1:], kw)
@@ -111,11 +125,19 @@ def as_node(args: tuple, kw: dict) -> Any:
     results = out if isinstance(out, tuple) else (out,)
     for t in results:
         if type(t) is TracedTensor and is_wrapped(t) and t.requires_grad and not wrapper_of(t).requires_grad:
+            if WRAPPED not in vm.refused:
+                wrapped_functions.FOUND.append(args[0])  # the capture begins again, and knows it
             raise Break("PL0011", f"an autograd.Function that makes a {t.pytype.__name__}, whose gradients cannot be captured")
+    if own:  # the backward part is rehearsed as a whole: what it is given is of the class, or is not
+        return out
     node = next((t.grad_fn for t in results if type(t) is TracedTensor and t.requires_grad), None)
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         rehearse(args[0], node, results)
     return out
+
+
+def gradients_flow(values: tuple) -> bool:
+    return any([type(v) is TracedTensor and v.requires_grad for v in values])
 
 
 def as_function(cls: type) -> Callable[..., Any]:

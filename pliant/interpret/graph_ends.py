@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pliant.graph.traced import HOOKS, INFERENCE, TRANSFORMS, Reconsider
-from pliant.interpret import checkpoints, hooks, tensor_inputs
+from pliant.graph.traced import HOOKS, INFERENCE, MAKES_WRAPPERS, TRANSFORMS, Reconsider, qualified
+from pliant.interpret import checkpoints, hooks, tensor_inputs, wrapped_functions
+from pliant.interpret.state import vm
 from pliant.interpret.types import numbers
 from pliant.interpret.world import World
 
@@ -18,6 +19,10 @@ def check(world: World, fn: Any, broke: str | None) -> None:
         raise Reconsider(fn, "the graph breaks inside of inference mode", INFERENCE, broke)
     if world.levels.entered:
         raise Reconsider(fn, "the graph ends inside of a level of derivatives", TRANSFORMS, broke)
+    while wrapped_functions.FOUND:
+        cls = wrapped_functions.FOUND.pop()
+        if MAKES_WRAPPERS + qualified(cls) not in vm.refused:
+            raise Reconsider(fn, f"{cls.__qualname__} makes wrappers", MAKES_WRAPPERS + qualified(cls))
     checkpoints.keep_asked_apart(world.trace, broke)
     numbers.keep_counts_apart(world)
     tensor_inputs.keep_rebased_apart(world)

@@ -489,11 +489,25 @@ def combine_input_and_mask(op: Any, input: Any, mask: Any, *args: Any) -> Any:  
     return masked._where(masked._input_mask(input, mask=mask), input, fill)
 
 
+class Combined(torch.autograd.Function):
+    """The function that it makes for a `MaskedTensor`, whose own mask counts, for every operator."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Any, mask: Any, op: Any, args: tuple) -> Any:  # noqa: A002
+        ctx.save_for_backward(mask)
+        return combine_input_and_mask(op, input, mask, *args)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        (mask,) = ctx.saved_tensors
+        return torch.masked.as_masked_tensor(grad.get_data() if torch.masked.is_masked_tensor(grad) else grad, mask), None, None, None
+
+
 def combine_masked_tensor(op: Any, input: Any, mask: Any, *args: Any) -> Any:  # noqa: A002
-    """The same of a `MaskedTensor` without gradients, whose own mask counts: what its `autograd.Function` does is then this alone."""
+    """The same of a `MaskedTensor`."""
     data = input.get_data()
     if data.requires_grad and torch.is_grad_enabled():
-        raise Refused
+        return Combined.apply(data, input.get_mask(), op, args)
     return combine_input_and_mask(op, data, input.get_mask(), *args)
 
 

@@ -10,13 +10,14 @@ from torch.masked import _ops as masked
 
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import in_torch, jagged
-from pliant.interpret.calls import inline
+from pliant.interpret.calls import call, inline
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import unpack
-from pliant.interpret.state import Break, whole_loops
+from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.tensor_subclasses import BUILT_IN, call_as_it_is
 from pliant.interpret.wrappers import is_stand, is_wrapped
 
+MAKE: Any = torch.Tensor._make_wrapper_subclass
 OF_NESTED = ("tensor_list", "dtype", "layout", "device", "requires_grad", "pin_memory")
 OF_AS_NESTED = ("ts", "dtype", "device", "layout")
 
@@ -66,3 +67,16 @@ def l_combine(args: tuple, kw: dict) -> Any:
         return inline(in_torch.combine_masked_tensor if own else in_torch.combine_input_and_mask, args, {})
     except in_torch.Refused:
         raise Break("PL0011", "an operator of torch.masked that it does not know", clean=True) from None
+
+
+@lookaside(masked.MaskedTensor.__new__)
+def l_new_masked(args: tuple, kw: dict) -> Any:
+    """A `MaskedTensor`. In a rehearsal of a backward part its words of warning are no effect: the part says them when it is made."""
+    if not vm.rehearsing:
+        return inline(masked.MaskedTensor.__new__, args, kw)
+    cls, data, mask = args[:3] if len(args) > 2 else (None, None, None)
+    if not (type(data) is TracedTensor and type(mask) is TracedTensor) or is_wrapped(data) or is_wrapped(mask) or kw or len(args) > 3:
+        raise Break("PL0011", "a masked tensor of other things than tensors, in a backward part")
+    like = {"device": data.device, "dtype": data.dtype, "layout": data.layout}
+    how = {"dispatch_sizes_strides_policy": "strides", "dispatch_layout": True}
+    return call(MAKE, (cls, data.size()), {**like, **how})

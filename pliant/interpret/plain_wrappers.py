@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils import _python_dispatch as python_dispatch
 
+from pliant.graph.masked_tensors import is_masked
 from pliant.graph.originals import ORIGINAL, in_memory
-
-MASKED = ("torch.masked.maskedtensor.core", "MaskedTensor")
 
 
 class Heard(python_dispatch.TorchDispatchMode):
@@ -46,5 +45,4 @@ def plain_wrapper(v: Any) -> bool:
 
 def answers_plainly(v: Any) -> bool:
     """Whether the class is one of PyTorch's that answers for itself with what it was made with: that of masked tensors, unless sparse."""
-    cls = type(v)
-    return (cls.__module__, cls.__name__) == MASKED and all([x.layout is torch.strided for x in v.__dict__.values()])
+    return is_masked(type(v)) and all([x.layout is torch.strided for x in v.__dict__.values()])

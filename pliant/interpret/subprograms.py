@@ -322,7 +322,8 @@ class Unchanged:
         if held_by_tensors() != self.of_tensors:
             raise Open("it gives a tensor attributes")
         # of what was found outside meanwhile, what is written is an effect
-        moved = [(v, before) for v, before in self.held if id(v) not in vm.world.outside and not as_before(v, before)]
+        held = [(v, before) for v, before in self.held if id(v) not in vm.world.outside]
+        moved = [(v, before) for v, before in held if not as_before(v, before) and not kernels_found(v)]
         if not moved:
             return
         other = [v for v, _ in moved if type(v) is not list and type(v) is not Grown]
@@ -458,6 +459,11 @@ def alone(t: TracedTensor) -> bool:
     told = [e.args for e in effects_of(vm.world)]
     places = roots() + [x for _, inside in reachable() for x in inside] + list(leaves(told))
     return sum([type(v) is TracedTensor and v.storage_id == memory for v in places]) == 1
+
+
+def kernels_found(v: Any) -> bool:
+    """Whether it is where an operator of PyTorch's notes which kernels it has found, when it is called for the first time."""
+    return type(v) is dict and all([type(k) is torch._C.DispatchKey for k in v])
 
 
 def as_before(v: Any, before: list) -> bool:

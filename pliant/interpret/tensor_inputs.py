@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pliant import native
+from pliant.graph import masked_tensors, wrapped
 from pliant.graph.distributed_tensors import LOCAL
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.operands import op_inputs, views_without
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.trace import rebased
-from pliant.graph.traced import READ_BEFORE, REBASED, Reconsider, TracedTensor
+from pliant.graph.traced import MASKED, READ_BEFORE, REBASED, WRAPPED, Reconsider, TracedTensor
 from pliant.guards import views
 from pliant.guards.guard import TensorSpec
 from pliant.guards.source import Source
@@ -83,6 +84,8 @@ def keep_rebased_apart(world: World) -> None:
     for t in rebinds:
         real = world.real[id(t)]
         others = [o for o in inputs if o is not t]
+        if t.vid in world.parts:
+            raise Reconsider("input", "writes with gradients to what has a masked one", WRAPPED)
         if not views.takes_gradients_in_place(real) or any([native.share_memory(real, world.real[id(o)]) for o in others]):
             raise Reconsider("input", "writes with gradients to a view of a leaf, or to memory that another input shares", REBASED)
         world.guard(t.source.apply("takes_gradients_in_place"), "EQ_MATCH", True)
@@ -186,7 +189,10 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
 def place(world: World, v: Any, source: Source, sizes: tuple, strides: tuple, offset: Any, spec_sizes: tuple, spec_strides: tuple) -> Any:
     """The input, and its guard."""
     requires_grad = v.requires_grad
-    t = world.trace.input(v, source, sizes, strides, offset, requires_grad)
+    masked = requires_grad and MASKED + str(source) in vm.refused and WRAPPED not in vm.refused
+    t = world.trace.input(v, source, sizes, strides, offset, requires_grad and not masked)
+    if masked:
+        t = with_masked_gradient(t, source)
     if type(v) is not torch.Tensor:
         t.pytype = type(v)
     world.tensors[id(v)] = t
@@ -195,6 +201,24 @@ def place(world: World, v: Any, source: Source, sizes: tuple, strides: tuple, of
     spec = TensorSpec(type(v), v.dtype, v.device, requires_grad, len(sizes), spec_sizes, spec_strides, v)
     world.guard(source, "TENSOR_MATCH", spec)
     return t
+
+
+def masked_parts(data: Any, source: Source) -> list[Any]:
+    """What gradients of a masked tensor are given for, or of a plain one whose gradient is masked: the data, and nothing but a place for
+    the gradient's mask."""
+    trace, real = vm.trace, vm.world.real.get(id(data))
+    like = real if real is not None else data
+    return [data, trace.input(like, source.apply("mask_of_gradient"), data.sizes, contiguous_strides(data.sizes), 0, False)]
+
+
+def with_masked_gradient(t: Any, source: Source) -> Any:
+    """A plain input with gradients, which may be masked."""
+    own = masked_parts(t, source)
+    for x, name in zip(own, masked_tensors.NAMES, strict=True):
+        vm.world.parts[x.vid] = (source, masked_tensors.NAMES, name, None)
+    with gradients(True):
+        out = wrapped.CarryMasked.apply([t], *[wrapped.leaf_of(x) for x in own])
+    return out
 
 
 def trace_strides(

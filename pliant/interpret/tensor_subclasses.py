@@ -21,7 +21,7 @@ from typing import Any, cast
 from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.errors import Tripwire
-from pliant.graph import distributed_tensors
+from pliant.graph import distributed_tensors, masked_tensors
 from pliant.graph.distributed_tensors import is_distributed
 from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, tensors_of
@@ -150,7 +150,8 @@ def wrapper(world: Any, v: Any, source: Source) -> Any:
 
     if v.requires_grad:
         names, _ = parts_of(v)
-        w = with_gradients(source, names, [parts[name] for name in names], build)
+        inner = tensor_inputs.masked_parts(parts[names[0]], source) if masked_tensors.is_masked(cls) else [parts[name] for name in names]
+        w = with_gradients(source, names, inner, build)
     else:
         with torch._C._DisableTorchDispatch():
             w = build()
@@ -169,6 +170,9 @@ def stands_for(world: Any, w: Any, v: Any, source: Source) -> Any:
 
 def differentiable(v: Any) -> bool:
     """Whether gradients for a wrapper are gradients for its parts: plain floating-point tensors, as its class tells."""
+    if masked_tensors.is_masked(type(v)):
+        data = v.__dict__.get(masked_tensors.DATA)
+        return type(data) in BUILT_IN and ORIGINAL.is_floating_point(data) and not data.requires_grad
     if not hasattr(type(v), "__tensor_flatten__") or not hasattr(type(v), "__tensor_unflatten__"):
         return False
     held = [v.__dict__.get(name) for name in parts_of(v)[0]]

@@ -14,9 +14,10 @@ import torch
 
 from pliant.graph import arriving, symnode
 from pliant.graph.distributed_tensors import LOCAL, is_distributed
+from pliant.graph.masked_tensors import DATA, is_masked
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import SYMS
-from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, leaves
+from pliant.graph.traced import MASKED, WRAPPED, Reconsider, TracedTensor, leaves
 from pliant.graph.wrapped import lowered, parts_of
 from pliant.interpret import capture as C
 from pliant.interpret import jagged
@@ -52,6 +53,8 @@ def heads_of(t: Any) -> list[Any]:
     if not is_wrapped(t):
         return [t]
     w = wrapper_of(t)
+    if is_masked(type(w)):
+        return [x for x in lowered(w, [DATA]) if x.requires_grad] if type(w._masked_data) is TracedTensor else []
     if not hasattr(type(w), "__tensor_flatten__"):
         return []
     names, _ = parts_of(w)
@@ -80,7 +83,7 @@ def rehearse(exit_: Any, effects: list[Any]) -> None:
     if not results:
         return
 
-    def run() -> None:
+    def run() -> list[Any]:
         with torch.enable_grad():
             heads = [h for t in results for h in heads_of(t)]
         targets = [t for t in (trace.leaves.get(i.vid, i) for i in trace.inputs) if t.requires_grad]
@@ -88,14 +91,18 @@ def rehearse(exit_: Any, effects: list[Any]) -> None:
             given = tuple(heads), tuple([trace.tangent(h) for h in heads]), True, False, tuple(targets)
             n = len(trace.ops)
             with arriving.taken():
-                captured_call(ENGINE.run_backward, given, {"allow_unreachable": True, "accumulate_grad": False})
+                grads = captured_call(ENGINE.run_backward, given, {"allow_unreachable": True, "accumulate_grad": False})
             pin(trace.ops[n:])
+            return [t for t, g in zip(targets, grads, strict=True) if g is not None and is_masked(type(g))]
+        return []
 
     try:
         with trace.recording():
-            rehearsed("PL0011", "the __torch_dispatch__ of a wrapper, in the backward part,", run)
+            masked = rehearsed("PL0011", "the __torch_dispatch__ of a wrapper, in the backward part,", run)
     except (Break, Restart) as e:
         vm.pending = None
         raise Reconsider("backward", getattr(e, "reason", str(e)), WRAPPED) from None
     except RuntimeError:
         return  # the region says what of it (`lower/autograd.py`)
+    for t in masked:
+        raise Reconsider("backward", f"the gradient of {t.source} is masked", MASKED + str(t.source))

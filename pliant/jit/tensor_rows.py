@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pliant.codegen import version_counters
-from pliant.graph import distributed_tensors, layout, wrapped
+from pliant.graph import distributed_tensors, layout, masked_tensors, wrapped
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import INFERENCE, RETAINED, WRAPPED, Reconsider, TracedTensor
 from pliant.interpret import jagged, tensor_dicts
@@ -158,6 +158,11 @@ def distributed_tensor(b: Builder, w: Any) -> str:
 
 def in_parts(b: Builder, w: Any) -> tuple[list[str], Any]:
     """The parts of a result with gradients, as outputs of the graph that have some."""
+    if masked_tensors.is_masked(type(w)):
+        if getattr(w, masked_tensors.DATA).requires_grad:  # written in place, it is what has a history
+            raise Reconsider(type(w).__name__, "its data has gradients of its own", WRAPPED)
+        with b.world.trace.recording(), layout.framework():
+            return [masked_tensors.DATA], wrapped.lowered(w, [masked_tensors.DATA])
     try:
         names, _ = wrapped.parts_of(w)
     except AttributeError:

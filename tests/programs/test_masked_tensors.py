@@ -1,4 +1,4 @@
-"""PyTorch's masked tensors, made inside and outside: PyTorch's code for them is interpreted, in one graph where no gradients are."""
+"""PyTorch's masked tensors, made inside and outside: PyTorch's code for them is interpreted, in one graph, forward and backward."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from torch.masked import MaskedTensor, masked_tensor
+from torch.masked import MaskedTensor, as_masked_tensor, masked_tensor
 
 import pliant
 from tests.helpers import compiled, own_backend
@@ -102,3 +102,102 @@ def test_sparse_ones_are_eagers():
     c = compiled(f)
     for _ in range(2):
         assert torch.equal(c(t), f(t))
+
+
+# -- gradients ------------------------------------------------------------------------------------------------------------
+OPERATORS = {
+    "sin": lambda t: t.sin(),
+    "sum": lambda t: t.sum(1),
+    "mean of all": lambda t: t.mean(),
+    "amax": lambda t: t.amax(0),
+    "deviation": lambda t: torch.masked.std(t, 1),
+    "softmax": lambda t: torch.softmax(t, 1),
+    "two operands": lambda t: (t * t + 1).sqrt() / (t.exp() + 2),
+    "with a plain one": lambda t: torch.mul(t, torch.full_like(t.get_data().detach(), 1.5)),
+    "views": lambda t: t[:, 1:].t() * 2,
+    "data": lambda t: t.get_data() * 2,
+    "to tensor": lambda t: (t * 2).to_tensor(0.0).exp(),
+}
+
+
+def loss_of(v):
+    return (v.sum().to_tensor(0.0) if isinstance(v, MaskedTensor) else v.sum()) * 2
+
+
+def from_a_plain_leaf(f, n, *close):
+    x, m = made(n)
+    x = x.abs().add_(0.1).requires_grad_()
+    v = f(x, m)
+    loss_of(v).backward()
+    return shown([v, x.grad], *close)
+
+
+def from_a_masked_leaf(f, n, *close):
+    x, m = made(n)
+    t = masked_tensor(x.abs().add_(0.1), m, requires_grad=True)
+    v = f(t)
+    loss_of(v).backward()
+    return shown([v, t.grad], *close)
+
+
+@pytest.mark.parametrize("leaf", [from_a_plain_leaf, from_a_masked_leaf])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_gradients(name, leaf):
+    """They are masked themselves, of plain tensors that masked ones are made of, too."""
+    op = OPERATORS[name]
+    f = (lambda x, m: op(as_masked_tensor(x, m))) if leaf is from_a_plain_leaf else lambda t: op(t)
+    c = compiled(f)
+    for n in SIZES:
+        assert leaf(c, n, list) == leaf(f, n)
+    if own_backend():
+        assert (pliant.stats()["captures"], pliant.stats()["graph_breaks"]) == (1, 0)
+
+
+def test_a_plain_input_beside_its_masked_gradient():
+    """The input is given back as it is, and has a gradient that is not masked, too, if that is asked for alone."""
+
+    def f(x, m):
+        return x, x * 2, as_masked_tensor(x, m).sin().to_tensor(0.0)
+
+    c = compiled(f)
+    for n in SIZES:
+        for which in ((1,), (2,), (1, 2)):
+            grads = []
+            for fn in (f, c):
+                x, m = made(n)
+                x.requires_grad_()
+                out = fn(x, m)
+                assert out[0] is x
+                sum([out[i].sum() for i in which]).backward()
+                grads.append(shown(x.grad, *[list] * (fn is f)))
+            assert grads[0] == grads[1]
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu", "cat"])
+def test_gradients_that_the_class_does_not_know(name):
+    """PyTorch raises in the backward part, or in the forward one: eager's words."""
+    f = {"tanh": lambda t: t.tanh(), "relu": lambda t: t.relu(), "cat": lambda t: torch.cat([t, t])}[name]
+    c = compiled(f)
+    for n in (3, 5):
+        outcomes = []
+        for fn in (f, c):
+            try:
+                outcomes.append(from_a_masked_leaf(fn, n, list))
+            except (TypeError, ValueError) as e:
+                outcomes.append((type(e), str(e)[:60]))
+        assert outcomes[0] == outcomes[1]
+
+
+def test_a_gradient_with_another_mask():
+    """A masked result's gradient has the result's mask in the compiled region; for others it is refused, never wrong."""
+
+    def f(x, m):
+        return as_masked_tensor(x, m).sin()
+
+    c = compiled(f)
+    for n in (3, 5):
+        for fn in (f, c):
+            x, m = made(n)
+            out = fn(x.requires_grad_(), m)
+            with pytest.raises((ValueError, RuntimeError), match="mask"):
+                out.backward(masked_tensor(torch.ones(n, 4), ~m))

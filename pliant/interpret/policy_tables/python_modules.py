@@ -158,7 +158,7 @@ OTHERS: dict[str, Policy] = {
     **of(GRAPH, "fbgemm_gpu"),
     **of(skip("PL0003", "pliant does not compile itself"), "pliant"),
     **of(INLINE, "pliant.cli pliant.jit.compiled_module pliant.interpret.in_torch pliant.interpret.in_python"),
-    **of(NATIVE, "pliant.graph pliant.symbolic"),
+    **of(NATIVE, "pliant.graph pliant.symbolic pliant.interpret.wrapped_functions"),
 }
 
 MODULE_RULES: dict[str, Policy] = {**STDLIB, **TORCH, **OTHERS}

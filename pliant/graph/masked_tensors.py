@@ -1,0 +1,61 @@
+"""Masked tensors (`torch.masked`) at the edges of a graph that gradients flow through.
+
+The gradient of a masked tensor is one, too, and so may be that of a plain tensor which one was made of. Which of its elements count is
+found out with it. A region knows gradients of floating-point tensors alone: so the mask of a gradient goes through it as the gradient of a
+part of its own, a tensor of the size of the data that nobody reads.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pliant.graph.originals import ORIGINAL, torch
+
+CORE = "torch.masked.maskedtensor.core"
+MASKED = (CORE, "MaskedTensor")
+DATA, MASK = "_masked_data", "_masked_mask"
+NAMES = [DATA, MASK]
+MAKE: Any = torch.Tensor._make_wrapper_subclass
+
+
+def is_masked(cls: type) -> bool:
+    return (cls.__module__, cls.__name__) == MASKED
+
+
+def class_() -> Any:
+    return getattr(sys.modules[CORE], MASKED[1])
+
+
+def build(data: Any, mask: Any) -> Any:
+    """A masked tensor, as its class makes one, without a word of warning."""
+    like = {"device": data.device, "dtype": data.dtype, "layout": data.layout}
+    w = MAKE(class_(), data.size(), **like, dispatch_sizes_strides_policy="strides", dispatch_layout=True)
+    w.__dict__.update({DATA: data, MASK: mask})
+    return w
+
+
+def parts(w: Any) -> tuple[Any, Any]:
+    """The data, and the mask in the data's dtype."""
+    data = getattr(w, DATA)
+    return data, getattr(w, MASK).to(data.dtype)
+
+
+def whole(data: Any, mask: Any) -> Any:
+    """The gradient that has these parts. Without a mask it is a plain tensor."""
+    return data if data is None or mask is None else build(data, mask.to(torch.bool))
+
+
+ANOTHER = (
+    "the gradient of a masked result arrives as a plain tensor, or with another mask than the result has, for which the compiled region is "
+    "not made: decorate the function with pliant.disable"
+)
+
+
+def as_the_result(g: Any, mask: Any) -> Any:
+    """The data of a gradient for a result whose mask is this."""
+    if g is None:
+        return None
+    if not is_masked(type(g)) or not ORIGINAL.equal(getattr(g, MASK), mask) or torch.is_grad_enabled() and g.requires_grad:
+        raise RuntimeError(ANOTHER)
+    return getattr(g, DATA)

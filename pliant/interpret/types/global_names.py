@@ -98,9 +98,9 @@ def getattr_(o: Names, name: str) -> Any:
 
 row(
     name="globals()", stands=(Names,), type=lambda o: dict, getattr=getattr_, setattr=whole, delattr=whole, getitem=getitem,
-    setitem=setitem, delitem=whole, contains=lambda o, name: held(o, name) is not UNSET, iter=whole, next=whole, length=whole, truth=whole, index=whole,
-    number=whole, slot=whole, outside_key=whole, hashed=whole, text=whole, format=whole, unary=whole, binary=whole, compare=whole, rank=9,
-    method=whole, call=whole, to_c=whole, to_graph=whole,
+    setitem=setitem, delitem=whole, contains=lambda o, name: held(o, name) is not UNSET, iter=whole, next=whole, length=whole,
+    truth=whole, index=whole, number=whole, slot=whole, outside_key=whole, hashed=whole, text=whole, format=whole, unary=whole,
+    binary=whole, compare=whole, rank=9, method=whole, call=whole, to_c=whole, to_graph=whole,
 )  # fmt: skip
 
 vm.names_of = names_of

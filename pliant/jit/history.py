@@ -58,7 +58,7 @@ from pliant.symbolic.dims import Dim
 TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}
 SHORT_CUTS = 3  # decisions of PyTorch's own code on a size: 0, 1 and others may each want a graph, and then there is peace
 OTHERS = 3  # str, objects compared by identity, …
-STRUCTURE = {"LENGTH", "EMPTY", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS", "DICT_LACKS"}
+STRUCTURE = {"LENGTH", "EMPTY", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS", "DICT_LACKS", "DICT_LACKS_ITEM"}
 CONSTANTS = {"EQ_MATCH", "ID_MATCH"}
 BREAKABLE = ACTIONS.keys() - {K.FOR_ITER}
 TO_LOOP = {

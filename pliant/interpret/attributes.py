@@ -496,7 +496,7 @@ def function_getattr(fn: Any, name: str) -> Any:
     if name in ("__get__", "__call__"):
         return getattr(fn, name)
     if name == "__globals__":
-        raise Break("PL0007", "the globals of a function as a dict")
+        return vm.names_of(fn.__globals__)
     if name == "__closure__" and fn.__closure__ is not None:
         raise Break("PL0007", "the closure cells of a function")
     source = vm.world.function_sources.get(id(fn)) or S.const(fn)

@@ -137,7 +137,7 @@ BREAKS: dict[str, BreakInfo] = {
     ),
     "PL0014": BreakInfo(
         "Whole namespaces, `exec` or `eval`",
-        "`globals()`, `locals()`, `exec`, `eval` or `compile` work on a whole namespace, which cannot be guarded name by name.",
+        "`locals()`, `exec`, `eval`, `compile`, and what works on all of `globals()`, use a whole namespace: no guard names it.",
         (
             "Name the variables that you need.",
             "Make the code object or table once, outside the compiled function.",

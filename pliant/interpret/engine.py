@@ -127,6 +127,7 @@ from pliant.interpret.types import (  # noqa: F401  (they fill the table of type
     decimals,
     dict_views,
     functions,
+    global_names,
     numbers,
     proxies,
     random_generators,

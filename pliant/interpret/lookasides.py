@@ -373,11 +373,6 @@ def l_pow(args: tuple, kw: dict) -> Any:
     return native(pow, tuple(concrete(a) if type(a) in SYM_TYPES else a for a in args), kw)
 
 
-@lookaside(globals)
-def l_globals(args: tuple, kw: dict) -> Any:
-    raise Break("PL0014", "globals()", clean=True)
-
-
 @lookaside(FunctionType)
 def l_function(args: tuple, kw: dict) -> Any:
     """`types.FunctionType(code, globals)`: names are looked up in namespaces of modules alone."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from pliant.guards import source as S
 from pliant.interpret.capture import UNSET
-from pliant.interpret.state import Break, vm
+from pliant.interpret.state import vm
 
 SLOTS = {types.MethodDescriptorType, types.WrapperDescriptorType}
 """Methods of C types."""
@@ -57,6 +57,6 @@ def attribute(mod: Any, name: str) -> Any:
     if raw is UNSET:
         return missing(mod, name)
     if name == "__dict__":
-        raise Break("PL0007", f"the __dict__ of module {mod.__name__}")
+        return vm.names_of(dict_of(mod))
     value = getattr(mod, name)
     return value if type(raw) in SLOTS else vm.world.locate(value, S.const(mod).attr(name))  # those are bound anew with each reading

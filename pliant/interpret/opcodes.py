@@ -284,13 +284,19 @@ def load_global(f: Any, a: tuple) -> None:
 
 @op(K.STORE_GLOBAL)
 def store_global(f: Any, name: str) -> None:
+    set_global(f.globals, name, f.stack[-1])
+    f.stack.pop()
+
+
+def set_global(g: dict, name: str, value: Any) -> None:
+    """`name = value`, of a global name."""
     if vm.asking or vm.world.hashed_by:
-        writes(f.globals, name)
-    key = (id(f.globals), name)
+        writes(g, name)
+    key = (id(g), name)
     if key in vm.world.global_writes and vm.world.global_writes[key][2] is UNSET:
         raise Break("PL0006", f"setting {name}, which was deleted here: it comes to the end of its dict", clean=True)
     vm.world.reads.pop(key, None)
-    vm.world.global_writes[key] = (f.globals, name, f.stack.pop())
+    vm.world.global_writes[key] = (g, name, value)
 
 
 @op(K.DELETE_GLOBAL)

@@ -182,6 +182,7 @@ class Interpreter(Session):
     note_equality: Callable  # (values that C code compares)
     known_group: Callable  # (a group of exceptions that C code splits)
     outside_key: Callable  # (key, dict) -> what it is in a dict of the outside
+    names_of: Callable  # (dict of global names) -> what stands for it
     stood_for_as_key: Callable  # (key) -> what of the outside it stands for
     holds_key: Callable  # (dict, key) -> whether it is there
     callback_key: Callable  # (key function) -> what C code is given for it

@@ -65,6 +65,7 @@ class World:
         self.reads: dict[tuple, Any] = {}
         self.ways: dict[type, Any] = {}  # how values of a class without a row are located
         self.global_writes: dict[tuple, tuple] = {}
+        self.names_of: dict[int, Any] = {}  # id of a dict of global names -> what stands for it
         self.namespaces: set[int] = set()  # ids of dicts whose items were read as global names
         self.cells: dict[int, Source] = {}
         self.cell_values: dict[int, tuple] = {}

@@ -43,6 +43,7 @@ from pliant.interpret.opcodes import Lazy
 from pliant.interpret.shadows import size
 from pliant.interpret.types import dict_views
 from pliant.interpret.types.functions import BUILTIN, bound_descriptor, is_namespace
+from pliant.interpret.types.global_names import Names
 from pliant.interpret.types.identities import OwnId, PassingId
 from pliant.interpret.types.random_generators import GeneratorMethod, TracedGenerator
 from pliant.interpret.types.subclasses import made_by_c
@@ -93,6 +94,7 @@ special: dict[type, Callable[[Builder, Any], str]] = {
     OwnId: lambda b, v: f"{b.constant(id)}({b.ref(v.owner)})",
     PassingId: lambda b, v: f"{b.constant(id)}({b.ref(v.owner)})",
     Token: token,
+    Names: lambda b, v: b.constant(v.space),
     type(UNSET): forbidden,
     type(NULL): forbidden,
 }

@@ -491,3 +491,28 @@ def test_hits():
 def test_unknown_kind_is_refused(kind):
     with pytest.raises(ValueError, match="unknown guard kind"):
         one(kind)
+
+
+KEYS = {"tensor": lambda: torch.ones(2), "parameter": lambda: torch.nn.Parameter(torch.ones(2)), "object": object, "instance": Plain}
+
+
+@pytest.mark.parametrize("make", KEYS.values(), ids=KEYS)
+def test_items_of_a_dict_under_whichever_object_is_there(make):
+    held = [Guard(X.item(Y), "EQ_MATCH", 5)]
+    through = [Guard(X.item(X.key("which")), "EQ_MATCH", 5), Guard(X.item(X.item(X.key("which"))), "NOT_ALIAS", ())]
+    for _ in range(3):  # another one each time, of one program
+        k, other = make(), make()
+        for guard, d, there in ((held, {k: 5}, True), (held, {k: 6}, False), (held, {other: 5}, False), (held, {}, False)):
+            assert holds(compile_guards(guard), d, k) == there
+            assert holds(compile_guards([Guard(X, "DICT_LACKS_ITEM", Y)]), d, k) == (k not in d)
+        assert holds(compile_guards(through[:1]), {"which": k, k: 5})
+        assert not holds(compile_guards(through), {"which": k, k: 5})
+        assert holds(compile_guards(through[1:]), {"which": k, k: other, other: 1})
+    assert not holds(compile_guards([Guard(X, "DICT_LACKS_ITEM", Y)]), [make()], make())
+
+
+def test_an_item_under_what_does_not_equal_itself_alone_is_not_read():
+    guard = compile_guards([Guard(X.item(Y), "EQ_MATCH", 5)])
+    assert not holds(guard, {"a": 5}, "a")
+    assert not holds(guard, {1: 5}, Sly())
+    assert not holds(compile_guards([Guard(X, "DICT_LACKS_ITEM", Y)]), {}, Sly())

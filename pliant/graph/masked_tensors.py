@@ -13,18 +13,17 @@ from typing import Any
 from pliant.graph.originals import ORIGINAL, torch
 
 CORE = "torch.masked.maskedtensor.core"
-MASKED = (CORE, "MaskedTensor")
 DATA, MASK = "_masked_data", "_masked_mask"
 NAMES = [DATA, MASK]
 MAKE: Any = torch.Tensor._make_wrapper_subclass
 
 
 def is_masked(cls: type) -> bool:
-    return (cls.__module__, cls.__name__) == MASKED
+    return cls is getattr(sys.modules.get(CORE), "MaskedTensor", None)
 
 
 def class_() -> Any:
-    return getattr(sys.modules[CORE], MASKED[1])
+    return sys.modules[CORE].MaskedTensor
 
 
 def build(data: Any, mask: Any) -> Any:

@@ -90,7 +90,7 @@ def outcome(fn, n, whole, close):
 
 
 def near(v):
-    return pytest.approx(v, rel=1e-5, abs=1e-5)
+    return pytest.approx(v, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", [*OF_WRAPPERS, *OF_PLAIN])

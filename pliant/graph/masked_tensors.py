@@ -48,8 +48,8 @@ def whole(data: Any, mask: Any) -> Any:
 
 
 ANOTHER = (
-    "the gradient of a masked result arrives with another mask than the result has, or with a history, for which the compiled region is not "
-    "made: decorate the function with pliant.disable"
+    "the gradient of a masked result arrives with another mask than the result has, or with a history, for which the compiled region is "
+    "not made: decorate the function with pliant.disable"
 )
 
 

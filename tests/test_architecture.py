@@ -296,6 +296,8 @@ BESIDE_THE_ROWS: dict[tuple[str, str], str] = {
     ("graph.implemented", "CHECKED"): "arguments that PyTorch checks itself",
     ("graph.known_numbers", "ADDITIONS"): "of one pattern: step counters",
     ("graph.lstm", "WHOLE"): "networks for which there is an operator of ours",
+    ("graph.same_values", "COPIES"): "of one question: what holds the same values",
+    ("graph.same_values", "RESIZING"): "the same, where sizes stay",
     ("graph.operators", "OPERATORS"): "the rows",
     ("graph.recurrent", "WHOLE"): "of the decompositions there",
     ("lower.emit", "ALLOCATIONS"): "of what emit writes",

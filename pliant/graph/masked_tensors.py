@@ -13,18 +13,19 @@ from typing import Any
 from pliant.graph.originals import ORIGINAL, torch
 
 CORE = "torch.masked.maskedtensor.core"
-MASKED = (CORE, "MaskedTensor")
 DATA, MASK = "_masked_data", "_masked_mask"
 NAMES = [DATA, MASK]
+OF_RESULT = [DATA, "masked"]
+"""Parts of a result: of its data, and a number whose gradient says no more than that that of the data has the result's mask."""
 MAKE: Any = torch.Tensor._make_wrapper_subclass
 
 
 def is_masked(cls: type) -> bool:
-    return (cls.__module__, cls.__name__) == MASKED
+    return cls is getattr(sys.modules.get(CORE), "MaskedTensor", None)
 
 
 def class_() -> Any:
-    return getattr(sys.modules[CORE], MASKED[1])
+    return sys.modules[CORE].MaskedTensor
 
 
 def build(data: Any, mask: Any) -> Any:
@@ -47,15 +48,15 @@ def whole(data: Any, mask: Any) -> Any:
 
 
 ANOTHER = (
-    "the gradient of a masked result arrives as a plain tensor, or with another mask than the result has, for which the compiled region is "
+    "the gradient of a masked result arrives with another mask than the result has, or with a history, for which the compiled region is "
     "not made: decorate the function with pliant.disable"
 )
 
 
-def as_the_result(g: Any, mask: Any) -> Any:
-    """The data of a gradient for a result whose mask is this."""
+def as_the_result(g: Any, mask: Any) -> tuple[Any, Any]:
+    """The gradients for the parts of a result whose mask is this. One that is plain stays plain."""
     if g is None:
-        return None
-    if not is_masked(type(g)) or not ORIGINAL.equal(getattr(g, MASK), mask) or torch.is_grad_enabled() and g.requires_grad:
+        return None, None
+    if torch.is_grad_enabled() and g.requires_grad or is_masked(type(g)) and not ORIGINAL.equal(getattr(g, MASK), mask):
         raise RuntimeError(ANOTHER)
-    return getattr(g, DATA)
+    return (getattr(g, DATA), ORIGINAL.new_zeros(mask, (), dtype=g.dtype)) if is_masked(type(g)) else (g, None)

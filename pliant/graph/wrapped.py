@@ -13,7 +13,7 @@ from typing import Any
 from pliant.graph import masked_tensors
 from pliant.graph.arriving import TAKEN, Arrived, arrived
 from pliant.graph.distributed_tensors import LOCAL, build, is_distributed, of_gradient
-from pliant.graph.masked_tensors import DATA, MASK, NAMES, is_masked
+from pliant.graph.masked_tensors import DATA, MASK, NAMES, OF_RESULT, is_masked
 from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.rules.shape import known_equal
 from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, make
@@ -108,9 +108,12 @@ def awaited(part: Any) -> Any:
     return part.trigger_wait() if type(part) not in PLAIN and hasattr(type(part), "trigger_wait") else part
 
 
-def of_masked(w: Any) -> tuple:
+def of_masked(w: Any, names: list[str]) -> tuple:
     """The parts of a masked tensor, or of a plain one whose gradient may be one."""
-    if is_masked(type(w)):
+    if names == OF_RESULT:
+        data = getattr(w, DATA)
+        mask = torch.zeros((), dtype=data.dtype, device=data.device)
+    elif is_masked(type(w)):
         data, mask = masked_tensors.parts(w)
     else:
         data, mask = w, torch.zeros((), dtype=w.dtype, device=w.device).expand(w.size())
@@ -125,8 +128,8 @@ class Lower(torch.autograd.Function):
         if is_masked(type(w)) or names == NAMES:
             ctx.set_materialize_grads(False)
             ctx.whole = masked_tensors.class_(), None, None, None
-            ctx.mask = getattr(w, MASK) if names == [DATA] else None
-            return of_masked(w)[: len(names)]
+            ctx.mask = getattr(w, MASK) if names == OF_RESULT else None
+            return of_masked(w, names)
         found, rest = among_parts(w, names)
         if is_distributed(type(w)):
             rest = of_gradient(w, placement)
@@ -147,8 +150,9 @@ class Lower(torch.autograd.Function):
         if type(grads[0]) is Arrived:
             return grads[0].whole, None, None
         cls, rest, sizes, strides = ctx.whole
-        if is_masked(cls) and ctx.mask is not None:  # a result: its gradient has its mask (`Whole`)
-            return masked_tensors.build(grads[0], ctx.mask), None, None
+        if is_masked(cls) and ctx.mask is not None:  # a result: its gradient has its mask, or is plain (`Whole`)
+            g, masked = grads
+            return g if g is None or masked is None else masked_tensors.build(g, ctx.mask), None, None
         if is_masked(cls):
             if torch.is_grad_enabled() and grads[1] is not None and any([g is not None and g.requires_grad for g in grads]):
                 return Whole.apply(masked_tensors.whole, NAMES, *grads), None, None
@@ -176,7 +180,7 @@ class Whole(torch.autograd.Function):
         w = build(*[ORIGINAL.detach(p) for p in parts])
         ctx.cls, ctx.names = type(w), names
         ctx.rest, ctx.like = None, None
-        ctx.mask = getattr(w, MASK) if names == [DATA] else None
+        ctx.mask = getattr(w, MASK) if names == OF_RESULT else None
         if is_distributed(type(w)):
             ctx.rest, ctx.like = of_gradient(w), [(p.size(), p.dtype, p.device) for p in parts]
         ctx.set_materialize_grads(False)
@@ -185,7 +189,7 @@ class Whole(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
         if ctx.mask is not None:
-            return None, None, masked_tensors.as_the_result(g, ctx.mask)
+            return None, None, *masked_tensors.as_the_result(g, ctx.mask)
         parts = gradients_of_parts(g, ctx.cls, ctx.names)
         if ctx.rest is not None and g is not None:
             (part,), (like,) = parts, ctx.like
@@ -227,7 +231,8 @@ def made_of(cls: type, given: tuple, named: dict, attributes: dict, names: list[
     """The same with gradients, which flow to these parts."""
 
     def build(*own: Any) -> Any:
-        return made(cls, given, {**named, "requires_grad": False}, {**attributes, **dict(zip(names, own, strict=True))})
+        parts = {n: p for n, p in zip(names, own, strict=True) if n in attributes}
+        return made(cls, given, {**named, "requires_grad": False}, {**attributes, **parts})
 
     with gradients(True):
         return Whole.apply(build, names, *parts)

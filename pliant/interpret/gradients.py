@@ -125,7 +125,7 @@ def as_node(args: tuple, kw: dict) -> Any:
     results = out if isinstance(out, tuple) else (out,)
     for t in results:
         if type(t) is TracedTensor and is_wrapped(t) and t.requires_grad and not wrapper_of(t).requires_grad:
-            if WRAPPED not in vm.refused:
+            if WRAPPED not in vm.refused and not wrapped_functions.of_pytorch(t.pytype):
                 wrapped_functions.FOUND.append(args[0])  # the capture begins again, and knows it
             raise Break("PL0011", f"an autograd.Function that makes a {t.pytype.__name__}, whose gradients cannot be captured")
     if own:  # the backward part is rehearsed as a whole: what it is given is of the class, or is not

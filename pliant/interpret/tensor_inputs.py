@@ -189,7 +189,7 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
 def place(world: World, v: Any, source: Source, sizes: tuple, strides: tuple, offset: Any, spec_sizes: tuple, spec_strides: tuple) -> Any:
     """The input, and its guard."""
     requires_grad = v.requires_grad
-    masked = requires_grad and MASKED + str(source) in vm.refused and WRAPPED not in vm.refused
+    masked = requires_grad and vm.refused and MASKED + str(source) in vm.refused and WRAPPED not in vm.refused
     t = world.trace.input(v, source, sizes, strides, offset, requires_grad and not masked)
     if masked:
         t = with_masked_gradient(t, source)

@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 
+from pliant.graph.distributed_tensors import is_distributed
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.attributes import getattr_
 from pliant.interpret.calls import call
+from pliant.interpret.jagged import is_jagged
 from pliant.interpret.state import Break, vm
 from pliant.interpret.wrappers import Levels, Made, shown, wrapper_of
 
@@ -25,8 +27,12 @@ OF_NODE = ("non_differentiable", "to_save", "dirty_tensors")
 
 
 def has_wrappers(values: Any) -> bool:
-    """Whether there is a proxy for a wrapper among arguments or results."""
-    return any([type(v) is TracedTensor and type(v.owner) is Made for v in values])
+    """Whether there is a proxy for a wrapper among arguments or results, whose class is interpreted: CPython runs that of others."""
+    return any([type(v) is TracedTensor and type(v.owner) is Made and not of_pytorch(v.pytype) for v in values])
+
+
+def of_pytorch(cls: type) -> bool:
+    return is_jagged(cls) or is_distributed(cls)
 
 
 def real_one(v: Any, levels: Levels) -> Any:
@@ -84,7 +90,7 @@ def applied(cls: Any, args: tuple) -> Any:
 
         @staticmethod
         def backward(ctx: Any, *given: Any) -> Any:
-            if vm.active or vm.rehearsing:
+            if vm.active and vm.world.levels is levels:
                 out = wrapper_of(call(backward, (Context(ctx), *shown(given)), {}))
             else:
                 out = on_the_wrappers(backward, levels)(Known(ctx, levels), *given)

@@ -14,7 +14,7 @@ import torch
 
 from pliant.graph import arriving, symnode
 from pliant.graph.distributed_tensors import LOCAL, is_distributed
-from pliant.graph.masked_tensors import DATA, is_masked
+from pliant.graph.masked_tensors import OF_RESULT, is_masked
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import MASKED, WRAPPED, Reconsider, TracedTensor, leaves
@@ -54,7 +54,7 @@ def heads_of(t: Any) -> list[Any]:
         return [t]
     w = wrapper_of(t)
     if is_masked(type(w)):
-        return [x for x in lowered(w, [DATA]) if x.requires_grad] if type(w._masked_data) is TracedTensor else []
+        return [x for x in lowered(w, OF_RESULT) if x.requires_grad] if type(w._masked_data) is TracedTensor else []
     if not hasattr(type(w), "__tensor_flatten__"):
         return []
     names, _ = parts_of(w)

@@ -162,7 +162,7 @@ def in_parts(b: Builder, w: Any) -> tuple[list[str], Any]:
         if getattr(w, masked_tensors.DATA).requires_grad:  # written in place, it is what has a history
             raise Reconsider(type(w).__name__, "its data has gradients of its own", WRAPPED)
         with b.world.trace.recording(), layout.framework():
-            return [masked_tensors.DATA], wrapped.lowered(w, [masked_tensors.DATA])
+            return masked_tensors.OF_RESULT, wrapped.lowered(w, masked_tensors.OF_RESULT)
     try:
         names, _ = wrapped.parts_of(w)
     except AttributeError:

@@ -201,3 +201,17 @@ def test_a_gradient_with_another_mask():
             out = fn(x.requires_grad_(), m)
             with pytest.raises((ValueError, RuntimeError), match="mask"):
                 out.backward(masked_tensor(torch.ones(n, 4), ~m))
+
+
+def test_plain_gradients():
+    """Of a masked result: they stay plain where operators leave them so."""
+    for f in (lambda x, m: as_masked_tensor(x, m).sin(), lambda x, m: as_masked_tensor(x, m).t()):
+        c = compiled(f)
+        for n in (3, 5):
+            grads = []
+            for fn in (f, c):
+                x, m = made(n)
+                out = fn(x.requires_grad_(), m)
+                out.backward(torch.ones(out.size()))
+                grads.append(shown(x.grad, *[list] * (fn is f)))
+            assert grads[0] == grads[1]

@@ -59,12 +59,8 @@ from pliant.symbolic.dims import Dim
 TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}
 SHORT_CUTS = 3  # decisions of PyTorch's own code on a size: 0, 1 and others may each want a graph, and then there is peace
 OTHERS = 3  # str, objects compared by identity, …
-<<<<<<< HEAD
-STRUCTURE = {"LENGTH", "EMPTY", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS", "DICT_LACKS"}
-WALKED = {"LENGTH", "DICT_KEYS"}
-=======
 STRUCTURE = {"LENGTH", "EMPTY", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS", "DICT_LACKS", "DICT_LACKS_ITEM"}
->>>>>>> 62198240bbb934f85697e5b78e363dd1f239b9eb
+WALKED = {"LENGTH", "DICT_KEYS"}
 CONSTANTS = {"EQ_MATCH", "ID_MATCH"}
 BREAKABLE = ACTIONS.keys() - {K.FOR_ITER}
 TO_LOOP = {

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, light, symnode
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.operators import Column
 from pliant.graph.originals import ORIGINAL, gc, is_grad_enabled, is_inference_mode_enabled, tensors_as_they_were, torch
 from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES
@@ -205,7 +206,8 @@ def check_memory(trace: Any, func: Any, args: tuple, kwargs: dict, out: TracedTe
         raise RuntimeError(UNCOUNTED)
 
 
-GIVEN_STRIDES = frozenset((torch.ops.aten.empty_strided.default, torch.ops.aten.new_empty_strided.default))
+GIVEN_STRIDES = Column("stretched")
+GIVEN_STRIDES.add(torch.ops.aten.empty_strided.default, torch.ops.aten.new_empty_strided.default)
 NEGATIVE = "Trying to create tensor with negative dimension"
 UNCOUNTED = "numel: integer multiplication overflow"
 LARGE = 2**31

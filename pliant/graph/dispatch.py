@@ -196,7 +196,8 @@ def check_sizes(trace: Any, func: Any, args: tuple, kwargs: dict, outs: list) ->
 
 def check_memory(trace: Any, func: Any, args: tuple, kwargs: dict, out: TracedTensor) -> None:
     """The same of the memory that is made for these strides."""
-    sizes, strides = ([n if type(n) is int else n.node.expr for n in numbers] for numbers in (out.sizes, out.strides))
+    sizes: list[Any] = [n if type(n) is int else n.node.expr for n in out.sizes]
+    strides: list[Any] = [n if type(n) is int else n.node.expr for n in out.strides]
     last = functools.reduce(ops.add, [ops.mul(ops.sub(n, 1), s) for n, s in zip(sizes, strides)], 1)
     usual = all([n < LARGE if type(n) is int else static_range(n)[0] >= 0 for n in (*sizes, *strides)])
     if usual or any([type(n) is int and not n for n in sizes]):

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, light, symnode
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.operators import Column
 from pliant.graph.originals import ORIGINAL, gc, is_grad_enabled, is_inference_mode_enabled, tensors_as_they_were, torch
 from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES
@@ -195,7 +196,8 @@ def check_sizes(trace: Any, func: Any, args: tuple, kwargs: dict, outs: list) ->
 
 def check_memory(trace: Any, func: Any, args: tuple, kwargs: dict, out: TracedTensor) -> None:
     """The same of the memory that is made for these strides."""
-    sizes, strides = ([n if type(n) is int else n.node.expr for n in numbers] for numbers in (out.sizes, out.strides))
+    sizes: list[Any] = [n if type(n) is int else n.node.expr for n in out.sizes]
+    strides: list[Any] = [n if type(n) is int else n.node.expr for n in out.strides]
     last = functools.reduce(ops.add, [ops.mul(ops.sub(n, 1), s) for n, s in zip(sizes, strides)], 1)
     usual = all([n < LARGE if type(n) is int else static_range(n)[0] >= 0 for n in (*sizes, *strides)])
     if usual or any([type(n) is int and not n for n in sizes]):
@@ -205,7 +207,8 @@ def check_memory(trace: Any, func: Any, args: tuple, kwargs: dict, out: TracedTe
         raise RuntimeError(UNCOUNTED)
 
 
-GIVEN_STRIDES = frozenset((torch.ops.aten.empty_strided.default, torch.ops.aten.new_empty_strided.default))
+GIVEN_STRIDES = Column("stretched")
+GIVEN_STRIDES.add(torch.ops.aten.empty_strided.default, torch.ops.aten.new_empty_strided.default)
 NEGATIVE = "Trying to create tensor with negative dimension"
 UNCOUNTED = "numel: integer multiplication overflow"
 LARGE = 2**31

@@ -159,7 +159,7 @@ def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
         n = -1  # as many as the data has
     if type(n) is torch.SymInt and not n.node.expr.backed and not x.trace.scope.known_false(ops.eq(n.node.expr, -1)):
         data = torch.cat([ORIGINAL.reshape(x, -1), torch.full((1,), -1)])  # of nothing there are no classes, which is refused below
-        most = symnode.expr_of(ORIGINAL.item(ORIGINAL.max(data)))
+        most = symnode.expr_of(ORIGINAL.item(ORIGINAL.max(data)), x.trace.scope)
         n = symnode.to_sym(x.trace.scope, ops.where(ops.eq(n.node.expr, -1), ops.add(most, 1), n.node.expr))
     if type(n) is int and n == -1 and not any([type(s) is int and s == 0 for s in x.sizes]):
         n = ORIGINAL.item(ORIGINAL.max(x)) + 1

@@ -109,7 +109,8 @@ def refuse(op: Any) -> None:
                 convert(v, dtype=made.dtype, device="cpu")
 
 
-RANGES = frozenset(overloads(("arange",)))
+RANGES = Column("ends")
+RANGES.add(*overloads(("arange",)))
 
 
 def refuse_ends(op: Any) -> None:

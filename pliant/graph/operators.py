@@ -37,6 +37,8 @@ class OpSpec:
     overwrites      what it writes does not depend on what was there, unless it accumulates or reduces
     uncounted       PyTorch's version counters do not tell of what it writes
     number          `rule(reader, *operands)`: the number in its result, where that is known (`graph/known_numbers.py`)
+    stretched       its strides are given: its memory may be larger than 64 bits count
+    ends            it converts its numbers, the ends and the step of a range, to 64 bits
     certain         its results lie as its shape rule says, and need not be looked at
     lowering        `rule(builder, op)`: the operation as a loop nest (`lower/lowerings/`)
     pattern         `match(matcher, op)`: a bigger operation that it is a part of (`lower/pattern_fusion.py`)
@@ -58,6 +60,8 @@ class OpSpec:
     overwrites: bool = False
     uncounted: bool = False
     number: Callable | None = None
+    stretched: bool = False
+    ends: bool = False
     certain: bool = False
     lowering: Callable | None = None
     pattern: Callable | None = None

@@ -68,10 +68,16 @@ def hashable(k: Any) -> Any:
         vm.world.known_by_identity(k)
     if issubclass(t, weakref.ref) and not by_identity(k()):  # hashed and compared as what it refers to is
         raise Break("PL0007", "a weak reference as a key, to what says itself what equals it", clean=True)
-    if not hashed_by_identity(t) and opaque(k):
+    if not hashed_by_identity(t) and opaque(k) or asks_others(t):
         raise Break("PL0007", f"a {t.__module__}.{t.__qualname__} as a key", clean=True)
     note_equality(k)
     return k
+
+
+def asks_others(t: type) -> bool:
+    """Whether C code that hashes or compares these calls an object of the program's: a mock, a partial. It may count its calls."""
+    found = [m for m in (lookup(t, "__hash__"), lookup(t, "__eq__")) if m is not None and type(m) is not FunctionType]
+    return any([own_way(m) for m in found])
 
 
 def hashed_by_identity(t: type) -> bool:

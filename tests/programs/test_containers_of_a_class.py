@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import unittest.mock
 from typing import Any
 
 import pytest
@@ -238,3 +239,31 @@ def test_keys_that_are_hashed_by_a_number_that_changes(name):
                     told.append((type(e), str(e)))
             told.append(str(KNOWN))
         assert said[0] == said[1], f
+
+
+ASKED_FOR = {
+    "stored": lambda d, k: d.update({k: 1}) or d[k],
+    "looked up": lambda d, k: 1 if k in d else 2,
+    "displayed": lambda d, k: {k: 3}[k],
+    "popped": lambda d, k: d.setdefault(k, 3) + d.pop(k),
+    "a set": lambda d, k: len({k} | {k}),
+    "hashed": lambda d, k: hash(k) % 7,
+}
+
+
+@pytest.mark.parametrize("name", ASKED_FOR)
+def test_keys_that_an_object_hashes_are_asked_as_often(name):
+    """A mock counts its calls."""
+
+    def fn(d, k, x):
+        return x + ASKED_FOR[name](d, k)
+
+    def told(f):
+        out = []
+        for n in (2, 3, 4):
+            k = unittest.mock.MagicMock()
+            k.__hash__.return_value = n
+            out.append((f({}, k, torch.ones(n)).tolist(), f({}, k, torch.ones(n)).tolist(), k.__hash__.call_count))
+        return out
+
+    assert told(compiled(fn)) == told(fn)

@@ -97,7 +97,7 @@ GROWING = {
 
 @pytest.mark.parametrize("name", GROWING)
 def test_lanes_along_rows_that_may_grow(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    """Rows of three in the first call: lanes along another dim would gain nanoseconds there, and lose most of the speed once rows are long."""
+    """Rows of three in the first call: lanes along another dim would gain nanoseconds there, and lose most once rows are long."""
     monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path))
     made: list = []
     compile_all = native.compile_all

@@ -16,13 +16,13 @@ Nothing here depends on the values of sizes: `hints` only tune.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 
 from pliant.codegen.cpu.index_set_splitting import Cut, pieces
 from pliant.codegen.cpu.small_dims import written_out
 from pliant.codegen.cpu.stages import Stage, stages
+from pliant.graph.originals import math
 from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, levels, operands_first
 
 SAVE_COST = 8  # computing again costs at least this: keep it in scratch memory instead

@@ -5,6 +5,7 @@ Objects with a protocol of their own, and classes with state that only C code se
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import copyreg
 import enum
@@ -18,7 +19,7 @@ from pliant.guards import source as S
 from pliant.interpret import shadows
 from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.binding import bind, raise_binding_error
-from pliant.interpret.calls import LOOKASIDES, call, graph_call, run_frame
+from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, call, graph_call, run_frame
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_c_state
 from pliant.interpret.library_internals import guard_name
@@ -233,6 +234,26 @@ def l_deepcopy(args: tuple, kw: dict) -> Any:
     return made
 
 
+def reduce_ex(o: Any, args: tuple, kw: dict) -> Any:
+    """`object.__reduce_ex__` of an instance that has nothing but attributes: the library calls it where the class answers for names itself.
+
+    C code asks the instance for `__reduce__`, and goes by the class's; what `__getstate__` is, it asks, too.
+    """
+    t = type(o)
+    if kw or len(args) != 1 or type(args[0]) is not int or args[0] < 2 or not plain_instance(t):
+        raise Break("PL0007", f"call of {t.__qualname__}.__reduce_ex__: it reads the whole object at once", clean=True)
+    with contextlib.suppress(AttributeError):
+        getattr_(o, "__reduce__")
+    getstate = getattr_(o, "__getstate__")
+    if type(getstate) is types.BuiltinMethodType and getstate == object.__dict__["__getstate__"].__get__(o):
+        state = attributes(o)
+        shadows.read_all(vm.world, state)
+        state = state or None
+    else:
+        state = call(getstate, (), {})
+    return guard_name(copyreg, "__newobj__"), (t,), state, None, None
+
+
 def hold(fn: Any, name: str) -> None:
     """The library's own function is the one that it calls for the parts."""
     if guard_name(copy, name) is not fn:
@@ -249,3 +270,4 @@ def bound(fn: Any, args: tuple, kw: dict) -> list:
 
 LOOKASIDES[COPY] = l_copy
 LOOKASIDES[DEEPCOPY] = l_deepcopy
+METHOD_LOOKASIDES[(object, "__reduce_ex__")] = reduce_ex

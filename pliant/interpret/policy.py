@@ -318,9 +318,9 @@ UNCHANGING.add(BaseException)
 def _builtin_policy(fn: Any) -> Policy:
     """A C function, or a C method bound to its object."""
     owner = fn.__self__
-    if owner is None or isinstance(owner, types.ModuleType) or id(fn) in _objects:
+    if owner is None or issubclass(type(owner), types.ModuleType) or id(fn) in _objects:  # (`isinstance` would ask it for its class)
         return c_policy(fn)
-    return method_policy(owner if isinstance(owner, type) else type(owner), fn.__name__)
+    return method_policy(owner if issubclass(type(owner), type) else type(owner), fn.__name__)
 
 
 # -- classes -------------------------------------------------------------------------------------------------
@@ -422,15 +422,15 @@ def classify(fn: Any) -> Policy:
         return classify(fn.__func__)
     if t is functools.partial:
         return classify(fn.func)
-    if isinstance(fn, functools._lru_cache_wrapper):
+    if issubclass(t, functools._lru_cache_wrapper):  # (`isinstance` would ask it for its class)
         return c_policy(fn) if id(fn) in _objects else classify(fn.__wrapped__)
-    if isinstance(fn, BuiltinType):
+    if issubclass(t, BuiltinType):
         return _builtin_policy(fn)
     if t in (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType):
         return method_policy(fn.__objclass__, fn.__name__)
     if t is types.MethodWrapperType:
         return method_policy(type(fn.__self__), fn.__name__)
-    if isinstance(fn, type):
+    if issubclass(t, type):
         return class_policy(fn) or UNKNOWN
     policy = object_policy(fn)
     if policy is not None:

@@ -264,9 +264,9 @@ def cached_property_after(b: Builder, p: functools.cached_property, name: str) -
 def bound_c_row(b: Builder, m: Any) -> Row:
     """A C function: a constant, unless it is bound to an object that the program made or shadowed."""
     owner = m.__self__
-    if isinstance(owner, type) and id(owner) in b.world.own_functions:
+    if issubclass(type(owner), type) and id(owner) in b.world.own_functions:  # (`isinstance` would ask it for its class)
         return Row(method_of_own_class)
-    if owner is None or is_namespace(type(owner)) or isinstance(owner, (types.ModuleType, type)):
+    if owner is None or is_namespace(type(owner)) or issubclass(type(owner), (types.ModuleType, type)):
         return CONSTANT
     own = bound_descriptor(m)
     on_mesh = type(owner) is TracedTensor and getattr(b.world.history, "on_mesh", False)  # `tolist`, `numpy`: remote tensors have theirs

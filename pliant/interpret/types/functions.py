@@ -116,8 +116,11 @@ def locate_builtin(world: World, v: Any, source: Source) -> Any:
 
 
 def bound_descriptor(m: Any) -> Any:
-    """The method of a C class that `m` is, bound to an object whose class has overridden it: asking that object gives another one."""
-    name, owner, overridden = m.__name__, m.__self__, False
+    """The method of a C class that `m` is, bound to an object whose class has overridden it (asking that object gives another one), or
+    which answers for attributes itself (asking it is heard)."""
+    name, owner = m.__name__, m.__self__
+    answers = next(c.__dict__["__getattribute__"] for c in type(owner).__mro__ if "__getattribute__" in c.__dict__)
+    overridden = type(answers) is not types.WrapperDescriptorType
     for c in type(owner).__mro__:
         found = c.__dict__.get(name, UNSET)
         if type(found) in C_METHODS and found.__get__(owner, type(owner)) == m:  # CPython reads the class without a look

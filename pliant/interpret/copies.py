@@ -246,9 +246,9 @@ def reduce_ex(o: Any, args: tuple, kw: dict) -> Any:
         getattr_(o, "__reduce__")
     getstate = getattr_(o, "__getstate__")
     if type(getstate) is types.BuiltinMethodType and getstate == object.__dict__["__getstate__"].__get__(o):
-        state = attributes(o)
-        shadows.read_all(vm.world, state)
-        state = state or None
+        held = attributes(o)
+        shadows.read_all(vm.world, held)
+        state = held or None
     else:
         state = call(getstate, (), {})
     return guard_name(copyreg, "__newobj__"), (t,), state, None, None

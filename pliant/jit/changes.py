@@ -66,7 +66,7 @@ def other_number(lesson: Any, now: Any) -> bool:
 def another(lesson: Any, now: Any) -> bool:
     if lesson.one is None:
         return False
-    return now is UNREAD or type(now) is lesson.value and now is not lesson.one()
+    return now is UNREAD or type(now) is lesson.value and not lesson.one.holds(now)
 
 
 CHANGES = {"TENSOR_MATCH": other_sizes, "EQ_MATCH": other_number, "ID_MATCH": another}

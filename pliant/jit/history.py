@@ -39,7 +39,7 @@ from pliant.bytecode import instructions, kind_at
 from pliant.bytecode import kinds as K
 from pliant.bytecode.natural_loops import loop_around, ways
 from pliant.config import BACKOFF
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source, WeakPath, ending, faded, holder
 from pliant.interpret.actions import ACTIONS
@@ -346,6 +346,36 @@ def origin(site: Site) -> tuple[CodeType, int]:
     return code, site.offset - shift
 
 
+class TensorReference:
+    """Which tensor it was, by its place alone: `swap_tensors` refuses tensors to which anybody has a weak reference. Another one in that
+    place is taken for it, which keeps something from being learned, and makes nothing wrong."""
+
+    __slots__ = ("place",)
+    gone = False  # nobody knows
+
+    def __init__(self, t: Any) -> None:
+        self.place = id(t)
+
+    def holds(self, o: Any) -> bool:
+        return id(o) == self.place
+
+
+class Reference:
+    """A weak reference to anything else."""
+
+    __slots__ = ("there",)
+
+    def __init__(self, o: Any) -> None:
+        self.there = weakref.ref(o)
+
+    def holds(self, o: Any) -> bool:
+        return self.there() is o
+
+    @property
+    def gone(self) -> bool:
+        return self.there() is None
+
+
 @dataclass(slots=True)
 class Lesson:
     """What `learn` needs of a guard, without keeping the user's objects alive."""
@@ -354,11 +384,11 @@ class Lesson:
     kind: str
     value: Any
     site: Site | None
-    one: weakref.ref[Any] | None = None  # the function, or whatever may be a key, that has to be there
+    one: Reference | TensorReference | None = None  # the function, or whatever may be a key, that has to be there
 
     @property
     def gone(self) -> bool:
-        return self.one is not None and self.one() is None
+        return self.one is not None and self.one.gone
 
     def guard(self) -> Guard | None:
         """None: what it was about is gone."""
@@ -367,11 +397,11 @@ class Lesson:
 
 
 def lesson(guard: Guard) -> Lesson:
-    kind, value, one = guard.kind, guard.value, None
+    kind, value, one = guard.kind, guard.value, None  # type: str, Any, Any
     if kind == "ID_MATCH":
         if type(value) is FunctionType or equals_itself_alone(type(value)):
             with contextlib.suppress(TypeError):  # it has slots
-                one = weakref.ref(value)
+                one = (TensorReference if issubclass(type(value), torch.Tensor) else Reference)(value)
         value = class_name(value) if is_class(value) and made_inside(value) else type(value)
     elif kind == "TYPE_MATCH":
         value = class_name(value) if made_inside(value) else None

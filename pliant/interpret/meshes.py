@@ -245,7 +245,7 @@ def enter(cls: type) -> None:
                 LOOKASIDES[function.backward] = functools.partial(captured_call, function.backward)  # the engine gets what it gives
     for code in api.distribute_module.__code__.co_consts:
         if type(code) is types.CodeType:  # the hooks that it registers: they call what they were given
-            policy.set_kind(code, "inline")
+            policy.set_kind(code, "inline", own=True)
     for made in vars(sys.modules[distributed_tensors.SPECS].DTensorSpec).values():
         if type(made) is types.FunctionType and made.__code__.co_filename == "<string>":  # of a dataclass
             policy.GENERATED.add(made.__code__)

@@ -129,15 +129,25 @@ def load() -> None:
 
 
 # -- the user's doors ----------------------------------------------------------------------------------------
-def set_kind(fn: Any, kind: str) -> None:
-    """`pliant.skip`, `pliant.inline`, `pliant.allow_in_graph`, `pliant.disable`: the user's word wins over every table."""
+def set_kind(fn: Any, kind: str, own: bool = False) -> None:
+    """`pliant.skip`, `pliant.inline`, `pliant.allow_in_graph`, `pliant.disable`: the user's word wins over every table. `own`: it is
+    pliant's word on a function of PyTorch's, the same in each process."""
     if kind not in BY_USER:
         raise ValueError(f"kind {kind!r} is not one of {sorted(BY_USER)}")
     for key in (fn, getattr(fn, "__func__", None), getattr(fn, "__code__", None)):
         if key is not None:
             _by_user[id(key)] = (key, BY_USER[kind])
+            (_own.add if own else _own.discard)(id(key))
     runs_natively.cache_clear()
     reads_objects.cache_clear()
+
+
+_own: set[int] = set()
+
+
+def by_the_program() -> bool:
+    """Whether the program has said of any function how it is treated."""
+    return not _by_user.keys() <= _own
 
 
 def allow_in_graph(fn: Any) -> Any:

@@ -165,6 +165,12 @@ def fixed() -> tuple | None:
     return files, versions
 
 
+@functools.cache
+def lengths() -> tuple:
+    """Of the tables of functions, as they are when entries are first looked up: some grow when a library is imported."""
+    return len(LOOKASIDES), len(METHOD_LOOKASIDES), len(BY_CODE), len(policy.ROWS)
+
+
 def state() -> tuple | None:
     """torch's global state as data; None where it has no portable form (modes that are on)."""
     found = native.slow_state()
@@ -175,7 +181,7 @@ def state() -> tuple | None:
 
 
 NO_NAMES: tuple[tuple[str, Callable[[], Any]], ...] = (
-    ("functions are treated as the program says (pliant.skip, inline, allow_in_graph)", lambda: policy._by_user),
+    ("functions are treated as the program says (pliant.skip, inline, allow_in_graph)", policy.by_the_program),
     ("machine code is not kept", lambda: not target.current().keeps_code()),
     ("events of sizes are recorded", lambda: event.RECORD),
     ("schedules are searched for", search.searching),
@@ -192,7 +198,7 @@ def key(config: Any) -> bytes | str:
     to, now = target.current(), state()
     if now is None:
         return "modes are on"
-    tables = (operators.fingerprint(), len(LOOKASIDES), len(METHOD_LOOKASIDES), len(BY_CODE), len(policy.ROWS), tuple(sorted(pipeline.off)))
+    tables = (operators.fingerprint(), *lengths(), tuple(sorted(pipeline.off)))
     return hashlib.sha256(repr((to.fingerprint(), now, settings(), foreign(), tables, config)).encode()).digest()
 
 

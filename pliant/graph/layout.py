@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from pliant.symbolic import ops
@@ -107,24 +107,25 @@ def settled(scope: Scope, cond: Expr, file: str) -> bool:
 
 
 @contextmanager
-def whole_gradients() -> Iterator[None]:
+def switched(name: str) -> Iterator[None]:
+    """While inside, a flag of `Framework` is on."""
+    before = getattr(Framework, name)
+    setattr(Framework, name, True)
+    try:
+        yield
+    finally:
+        setattr(Framework, name, before)
+
+
+def whole_gradients() -> AbstractContextManager[None]:
     """While inside, the engine takes it that gradients have the sizes of what they are for, and raises where one has not; and what is
     asked of sizes that may be 0 or 1 is answered for all. Values are right for all; a dim of 1 may have another stride than eager's."""
-    before, Framework.whole_gradients = Framework.whole_gradients, True
-    try:
-        yield
-    finally:
-        Framework.whole_gradients = before
+    return switched("whole_gradients")
 
 
-@contextmanager
-def proofs() -> Iterator[None]:
+def proofs() -> AbstractContextManager[None]:
     """While inside, `ask` proves or says no: for answers that nobody uses."""
-    before, Framework.proofs = Framework.proofs, True
-    try:
-        yield
-    finally:
-        Framework.proofs = before
+    return switched("proofs")
 
 
 def known(scope: Scope, cond: Expr, site: Any, file: str) -> bool:
@@ -141,14 +142,9 @@ def known(scope: Scope, cond: Expr, site: Any, file: str) -> bool:
 WITHOUT_END = 2**63 - 1
 
 
-@contextmanager
-def whole() -> Iterator[None]:
+def whole() -> AbstractContextManager[None]:
     """While inside, whether a slice is of everything is decided: `x[:]` is `x` to who writes there, and PyTorch refuses some tensors."""
-    before, Framework.whole = Framework.whole, True
-    try:
-        yield
-    finally:
-        Framework.whole = before
+    return switched("whole")
 
 
 def ask(scope: Scope, cond: Any, site: Any) -> bool:

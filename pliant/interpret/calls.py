@@ -450,8 +450,10 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
         return call(getattr(world.shadows[id(owner)].copy, name), args, kwargs)
     if issubclass(t, torch.Tensor):  # one that nothing stands for: it came through a graph break, or is sparse
         raise Break("PL0012", f"Tensor.{name} bound before the capture", clean=True)
-    m = METHOD_LOOKASIDES.get((t, name)) or METHOD_LOOKASIDES.get((object, name))
-    if m is not None and ((t, name) in METHOD_LOOKASIDES or fn == vars(object)[name].__get__(owner)):
+    m = METHOD_LOOKASIDES.get((t, name))
+    if m is None and (object, name) in METHOD_LOOKASIDES and fn == vars(object)[name].__get__(owner):
+        m = METHOD_LOOKASIDES[(object, name)]
+    if m is not None:
         if vm.frame is not None:
             vm.frame.tail = False
         return m(owner, args, kwargs)

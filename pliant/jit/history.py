@@ -397,7 +397,8 @@ class Lesson:
 
 
 def lesson(guard: Guard) -> Lesson:
-    kind, value, one = guard.kind, guard.value, None  # type: str, Any, Any
+    kind, value = guard.kind, guard.value
+    one: Reference | TensorReference | None = None
     if kind == "ID_MATCH":
         if type(value) is FunctionType or equals_itself_alone(type(value)):
             with contextlib.suppress(TypeError):  # it has slots

@@ -25,7 +25,7 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import LEAF, TracedTensor, held_in
 from pliant.guards import source as S
 from pliant.guards.question import Raised
-from pliant.interpret import callers_variables, gate, globalstate, lifetimes, policy, process_state, shadows
+from pliant.interpret import called_apart, callers_variables, gate, globalstate, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import bind_class, lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
@@ -112,11 +112,13 @@ def run_frame(fn: Any, loc: list) -> Any:
         raise Break("PL0010", f"calls nested deeper than {MAX_DEPTH}")
     if vm.frames_made > vm.frames_most:
         raise Break("PL0010", "too many calls on one side of a branch")
+    before = called_apart.begins(f)
     vm.depth += 1
     try:
         r = vm.run(f)
     finally:
         vm.depth -= 1
+    called_apart.ends(f, before)
     del f, loc
     if vm.pending is not None:  # a generator among its locals has ended, and that broke the graph
         raise taken()

@@ -15,6 +15,8 @@ its guard fails, and the guard says what to do differently next time:
 |                                            | the graph breaks there, both sides compiled                           |
 | the length, or the keys, of something that | the same; a graph for each of a few short ones (`short_lists.py`)     |
 | a loop walks                               |                                                                       |
+| the same in a function that does hardly    | the graph breaks where it is called (`functions_apart.py`)            |
+| anything with tensors                      |                                                                       |
 | what a question about the process answers  | after SHORT_CUTS failures: the graph breaks where the program asks    |
 | an object that is guarded itself, since it | at once: where it is a key, its item is found by whichever is there   |
 | equals itself alone                        |                                                                       |
@@ -47,6 +49,7 @@ from pliant.interpret.opaque import ClassName, class_name
 from pliant.jit import branches
 from pliant.jit.branches import Branches
 from pliant.jit.changes import module_state
+from pliant.jit.functions_apart import FEW, Calls
 from pliant.jit.plain_python import PlainPython
 from pliant.jit.raising_lines import RaisingLines
 from pliant.jit.resume import origin_of
@@ -83,6 +86,7 @@ class Sites:
         self.branches = Branches()
         self.lists = ShortLists()
         self.plain = PlainPython()
+        self.apart: WeakIdDict[bool] = WeakIdDict()  # functions that are called, not interpreted
         self.made: set[ClassName] = set()  # classes that captured code makes: each of its calls makes others
         self.anew: set[ClassName] = set()  # those of which one was met behind a graph break, and then another one
         self.raising = RaisingLines()
@@ -120,6 +124,7 @@ class History:
         self.dynamic: set[Source] = set()
         self.kin: set[Source] = set()  # lists and arguments of which some int has changed
         self.opaque: set[Source] = set()
+        self.calls = Calls()
         self.keyed: set[Source] = set()  # where objects come from that equal themselves alone, and are others in each call
         self.small = SmallSizes()
         self.failures: collections.Counter[Source] = collections.Counter()
@@ -189,8 +194,14 @@ class History:
     def watches(self, code: CodeType) -> bool:
         if self.unbroken:
             return False
-        breaks, loops = self.sites.breaks, self.sites.loops
+        breaks, loops, apart = self.sites.breaks, self.sites.loops, self.sites.apart
+        if apart and apart.get(code):
+            return True
         return bool(breaks) and breaks.get(code) is not None or bool(loops) and loops.get(code) is not None
+
+    def called_apart(self, code: CodeType) -> bool:
+        """Whether the graph breaks in front of calls of this function."""
+        return not self.unbroken and self.sites.apart.get(code) is not None
 
     def breaks_at(self, code: CodeType, offset: int) -> bool:
         return not self.unbroken and offset in (self.sites.breaks.get(code) or ())
@@ -236,6 +247,8 @@ class History:
         elif type(value) is ClassName and value in self.sites.made - self.sites.anew and carried(source):
             self.sites.anew.add(value)
             events.emit("policy", what="another class in each call", where=".".join(value))
+        elif kind in STRUCTURE and guard.site is not None and self.leaves_apart(guard.site, 0):
+            return
         elif kind in WALKED and guard.site is not None and self.sites.lists.come_and_go(guard.site):
             self.sites.fail(guard.site)  # counted, so that it is split at once when there are too many
         elif kind == "ID_MATCH" and equals_itself_alone(value) and self.comes_anew(source):
@@ -280,6 +293,8 @@ class History:
         if code is None or site.offset < 0:
             return False
         n = self.sites.fail(site)
+        if n >= BACKOFF and self.leaves_apart(site, FEW):
+            return True
         header = loop_from(code, site.offset)
         if header is not None and not self.is_loop(code, header):
             if n >= BACKOFF:
@@ -291,6 +306,17 @@ class History:
             return False
         if n >= (BACKOFF if kind_at(code, site.offset) in JUMPS else SHORT_CUTS):
             self.add(self.sites.breaks, code, site.offset, f"the graph breaks at line {site.lineno}")
+        return True
+
+    def leaves_apart(self, site: Site, most: int) -> bool:
+        """Whether the function that this instruction is in, which does no more than so many operations, is called apart from now on."""
+        found = self.calls.around(site.code, most) if site.code is not None else None
+        if found is None:
+            return False
+        if not self.sites.apart.get(found):
+            self.sites.apart[found] = True
+            where = f"{found.co_filename}:{found.co_qualname}"
+            events.emit("policy", what="its decisions keep changing: it is called, not interpreted", where=where)
         return True
 
     def breaks_in_loop(self, code: CodeType, offset: int) -> None:

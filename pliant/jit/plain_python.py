@@ -5,10 +5,12 @@ resume costs ten times what the pieces do. What decides is what was seen of the 
 
 | seen                                              | from then on                                       |
 |---------------------------------------------------|----------------------------------------------------|
-| a piece with operations                           | it is compiled as ever                             |
+| a piece with operations                           | it is compiled as ever, but for the last row but   |
+|                                                   | one                                                |
 | FEW pieces without any, one of which returned,    | CPython runs the rest in one go, and `tolist` in   |
 | and none that ended at a call                     | front of it                                        |
-| MANY pieces without any, whatever they ended at   | the same; what they call is still compiled         |
+| MANY pieces, WORTH_IT operations each at most,    | the same; what they call is still compiled         |
+| whatever they ended at                            |                                                    |
 | nothing in front of it, either                    | CPython runs the whole frame                       |
 """
 
@@ -26,7 +28,11 @@ from pliant.jit.nested_frames import calls_python
 from pliant.jit.weak_ids import WeakIdDict
 
 FEW = 4
-MANY = 16
+MANY = 8
+WORTH_IT = 3
+"""Calls of PyTorch that save what the guards and the frame of a piece cost."""
+UNKNOWN = WORTH_IT + 1
+"""Of an entry from the disk that has some."""
 DECISION = "Decision"
 DECISIONS = ("branch", "branch_none", "loop")
 
@@ -50,13 +56,13 @@ def of_python_alone(fn: Any, args: Any, kwargs: Any) -> bool:
 class Seen:
     """What was seen of the pieces of one code object behind graph breaks."""
 
-    __slots__ = ("alone", "calls", "computes", "pieces", "resumed", "returned")
+    __slots__ = ("alone", "calls", "operations", "pieces", "resumed", "returned")
 
     def __init__(self) -> None:
         self.pieces = 0
         self.returned = False
         self.calls = False
-        self.computes = False
+        self.operations = 0
         self.alone = False
         self.resumed: list[CodeType] = []
 
@@ -80,30 +86,32 @@ class PlainPython:
         found = self.seen.get(code)
         return found is not None and found.alone
 
-    def note(self, code: CodeType, computes: bool, exit_: str) -> None:
-        """An entry was made of `code`; `computes`: it has operations, `exit_`: how it ends (`exit_name`)."""
+    def note(self, code: CodeType, operations: int, exit_: str) -> None:
+        """An entry was made of `code`: with so many calls of PyTorch, ending as `exit_` says (`exit_name`)."""
         origin, shift = resume.origin_of(code)
         returned = exit_ == Return.__name__
         if not shift:
-            if not computes and not returned and self.alone(code):
+            if not operations and not returned and self.alone(code):
                 native.clear(code)
                 native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
             return
         found = self.seen.get(origin)
         if found is None:
             found = self.seen[origin] = Seen()
-        found.computes |= computes
-        if found.computes or found.alone:
-            found.resumed.clear()
+        if found.alone:
             return
+        found.operations += operations
         found.calls |= exit_ == BreakExit.__name__
         found.pieces += 1
         found.returned |= returned
         found.resumed.append(code)
-        if found.pieces >= MANY or found.pieces >= FEW and found.returned and not found.calls:
+        if found.operations > WORTH_IT * max(found.pieces, MANY):
+            found.resumed.clear()  # it will not come to that
+        few = not found.operations and found.pieces >= FEW and found.returned and not found.calls
+        if few or found.pieces >= MANY and found.operations <= WORTH_IT * found.pieces:
             found.alone = True
             for piece in (origin, *found.resumed):
                 native.clear(piece)
             found.resumed.clear()
             where = f"{origin.co_filename}:{origin.co_qualname}"
-            events.emit("policy", what="behind its graph breaks CPython goes on: nothing there is done with tensors", where=where)
+            events.emit("policy", what="behind its graph breaks CPython goes on: hardly anything there is done with tensors", where=where)

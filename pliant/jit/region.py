@@ -38,6 +38,7 @@ from pliant.interpret import (
     interrupts,
     late_errors,
 )
+from pliant.interpret.called_apart import computing
 from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.opaque import class_name
@@ -49,7 +50,7 @@ from pliant.jit.history import LEARNED, History, Lesson, Sites, changed_argument
 from pliant.jit.nested_frames import Below
 from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import entries
-from pliant.jit.plain_python import DECISION, exit_name
+from pliant.jit.plain_python import DECISION, UNKNOWN, exit_name
 from pliant.jit.reconstruct import CannotReconstruct
 from pliant.jit.stance import where
 from pliant.jit.tiers import Exchange, Storing, places_of
@@ -442,6 +443,7 @@ class Region:
         record.history.small.capture = record.captures
         found = self.captured(fn, args, start, record)
         found.frame_id = frame_id
+        record.history.calls.met(found.world.inlined.values())
         if found.trace.scope.mixed:
             raise Reconsider(where(code), "behind a side exit something is assumed of a value from before it", SIDE_EXITS)
         dims.check(found.trace.scope)
@@ -459,7 +461,7 @@ class Region:
         events.count("captures")
         if self.tried:
             trials.hurry(list(self.tried), trials.captures(self))
-        self.sites.plain.note(code, bool(found.trace.ops), exit_name(found.exit))
+        self.sites.plain.note(code, computing(found.trace.torch_ops), exit_name(found.exit))
         for branch in [*[way.branch for way in emitted.exits], *found.trace.assumed]:
             events.count("exit_points")
             events.emit("exit_point", frame_id=frame_id, where=branch.where, side=branch.hot, takes=branch.taken)
@@ -556,7 +558,7 @@ class Region:
         for branch, side in zip(taken.emitted.branches, taken.emitted.sides, strict=True):
             branch.adopt(code, side)
         record.captures += 1
-        self.sites.plain.note(code, taken.emitted.executable is not None, taken.exit)
+        self.sites.plain.note(code, 0 if taken.emitted.executable is None else UNKNOWN, taken.exit)
         events.count("entries")
         events.count("entries_from_disk")
         if taken.exit in (BreakExit.__name__, DECISION):

@@ -1,0 +1,60 @@
+"""Functions that are called where they might be interpreted: Python alone, whose decisions keep changing (`jit/functions_apart.py`).
+
+A capture notes of each call that it interprets how many operations came of it. The graph breaks in front of calls of functions that were
+found to be better off apart; CPython makes the call, and what it hands to tensors is compiled as a region of its own, as below any break.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.bytecode import kinds as K
+from pliant.graph.traced import TracedTensor
+from pliant.interpret.state import Break, Frame, vm
+
+CHANGING = "this decision kept changing, so both sides are compiled"
+CALLS = (K.CALL, K.CALL_KW, K.CALL_EX)
+
+
+def begins(f: Frame) -> int:
+    """A call is about to be interpreted: the operations that there are. Breaks where it is to be made by CPython."""
+    if f.watched and called_by(f.parent) and vm.history.called_apart(f.code):
+        raise Break("PL0015", "decisions in this function keep changing, and hardly anything in it is done with tensors: it is called")
+    return operations()
+
+
+def ends(f: Frame, before: int) -> None:
+    """It has been interpreted to its end."""
+    if called_by(f.parent):
+        seen, here = vm.world.inlined, operations() - before
+        found = seen.get(id(f.code))
+        if found is None or found[2] < here:
+            seen[id(f.code)] = f.code, f.parent.code, here
+
+
+def operations() -> int:
+    """How many calls of PyTorch the capture has met that are given tensors with dims. (`torch.tensor` of a list is a few of scalars for
+    each number, and saves nothing.)"""
+    counted, found = vm.world.computes
+    calls = vm.trace.torch_ops
+    if counted != len(calls):
+        found += computing(calls[counted:])
+        vm.world.computes = len(calls), found
+    return found
+
+
+def computing(calls: list) -> int:
+    """How many of these calls are given tensors with dims."""
+    return sum([any(map(has_dims, op.args)) for op in calls])
+
+
+def has_dims(a: Any) -> bool:
+    """Whether an argument is a tensor with dims, or begins with one."""
+    if type(a) in (list, tuple) and a:
+        a = a[0]
+    return type(a) is TracedTensor and len(a.sizes) > 0
+
+
+def called_by(caller: Any) -> bool:
+    """Whether the graph can break at the call: an instruction of a plain frame makes it, not C code, and not the end of something."""
+    return caller is not None and caller.decoded.kinds[caller.pc - 1] in CALLS and not caller.decoded.is_generator

@@ -24,7 +24,7 @@ def begins(f: Frame) -> int:
 
 
 def ends(f: Frame, before: int) -> None:
-    """It has been interpreted to its end."""
+    """It has been interpreted to its end, or to where the graph breaks."""
     if called_by(f.parent):
         seen, here = vm.world.inlined, operations() - before
         found = seen.get(id(f.code))

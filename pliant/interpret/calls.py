@@ -118,7 +118,7 @@ def run_frame(fn: Any, loc: list) -> Any:
         r = vm.run(f)
     finally:
         vm.depth -= 1
-    called_apart.ends(f, before)
+        called_apart.ends(f, before)
     del f, loc
     if vm.pending is not None:  # a generator among its locals has ended, and that broke the graph
         raise taken()

@@ -10,6 +10,9 @@ of the call, and CPython makes it; what is given tensors in there is compiled as
 | comprehension over numbers and texts)                           | FEW operations or less is called apart                |
 | a decision of a function that does FEW operations or less, when | the same                                              |
 | the graph would be split there                                  |                                                       |
+| SOME decisions of a function                                    | it is split at each further one the first time        |
+| MANY decisions of a function that does EACH operations for each | it is called apart, and CPython runs all of it        |
+| of them at most                                                 |                                                       |
 | a decision of the frame itself, or of one that does more        | as `history` says                                     |
 """
 
@@ -20,10 +23,13 @@ from collections.abc import Iterable
 from types import CodeType
 from typing import NamedTuple
 
+from pliant import events, native
 from pliant.jit.resume import origin_of
 from pliant.jit.weak_ids import WeakIdDict
 
 FEW = 32
+SOME, MANY = 2, 4
+EACH = 8
 
 
 class Call(NamedTuple):
@@ -55,3 +61,62 @@ class Calls:
                 break
             code = origin_of(caller)[0]
         return found
+
+
+class Function:
+    """What a region knows of a function of the program."""
+
+    __slots__ = ("apart", "inlined", "operations", "splits")
+
+    def __init__(self) -> None:
+        self.apart = False  # it is called, not interpreted
+        self.inlined = False  # it has been interpreted as a part of another
+        self.operations = 0  # of it at most, or of a piece of it behind a graph break
+        self.splits = 0  # decisions at which the graph is split
+
+
+class Functions:
+    """What a region knows of the functions of the program, by their code."""
+
+    def __init__(self) -> None:
+        self.known: WeakIdDict[Function] = WeakIdDict()
+        self.some_apart = False
+
+    def at(self, code: CodeType) -> Function:
+        found = self.known.get(code)
+        if found is None:
+            found = self.known[code] = Function()
+        return found
+
+    def note(self, code: CodeType, operations: int, inlined: bool) -> None:
+        """So many operations have come of this function, or of a piece of it."""
+        found = self.at(code)
+        found.operations = max(found.operations, operations)
+        found.inlined |= inlined
+
+    def apart(self, code: CodeType) -> bool:
+        """Whether the graph breaks in front of calls of this function."""
+        found = self.known.get(code) if self.some_apart else None
+        return found is not None and found.apart
+
+    def impatient(self, code: CodeType) -> bool:
+        """Whether it is known of this function that its decisions change."""
+        found = self.known.get(code)
+        return found is not None and found.splits >= SOME
+
+    def call_apart(self, code: CodeType) -> None:
+        found = self.at(code)
+        if not found.apart:
+            found.apart = self.some_apart = True
+            where = f"{code.co_filename}:{code.co_qualname}"
+            events.emit("policy", what="its decisions keep changing: it is called, not interpreted", where=where)
+
+    def split(self, code: CodeType) -> bool:
+        """The graph is split at one more decision of this function. Whether CPython runs all of it instead, from now on."""
+        found = self.at(code)
+        found.splits += 1
+        if not found.inlined or found.splits < MANY or found.operations > EACH * found.splits:
+            return False
+        self.call_apart(code)
+        native.set_flags(code, native.get_flags(code) | native.PASS)
+        return True

@@ -49,7 +49,7 @@ from pliant.interpret.opaque import ClassName, class_name
 from pliant.jit import branches
 from pliant.jit.branches import Branches
 from pliant.jit.changes import module_state
-from pliant.jit.functions_apart import FEW, Calls
+from pliant.jit.functions_apart import FEW, Calls, Functions
 from pliant.jit.plain_python import PlainPython
 from pliant.jit.raising_lines import RaisingLines
 from pliant.jit.resume import origin_of
@@ -86,7 +86,7 @@ class Sites:
         self.branches = Branches()
         self.lists = ShortLists()
         self.plain = PlainPython()
-        self.apart: WeakIdDict[bool] = WeakIdDict()  # functions that are called, not interpreted
+        self.functions = Functions()
         self.made: set[ClassName] = set()  # classes that captured code makes: each of its calls makes others
         self.anew: set[ClassName] = set()  # those of which one was met behind a graph break, and then another one
         self.raising = RaisingLines()
@@ -194,14 +194,14 @@ class History:
     def watches(self, code: CodeType) -> bool:
         if self.unbroken:
             return False
-        breaks, loops, apart = self.sites.breaks, self.sites.loops, self.sites.apart
-        if apart and apart.get(code):
+        breaks, loops = self.sites.breaks, self.sites.loops
+        if self.sites.functions.apart(code):
             return True
         return bool(breaks) and breaks.get(code) is not None or bool(loops) and loops.get(code) is not None
 
     def called_apart(self, code: CodeType) -> bool:
         """Whether the graph breaks in front of calls of this function."""
-        return not self.unbroken and self.sites.apart.get(code) is not None
+        return not self.unbroken and self.sites.functions.apart(code)
 
     def breaks_at(self, code: CodeType, offset: int) -> bool:
         return not self.unbroken and offset in (self.sites.breaks.get(code) or ())
@@ -249,7 +249,7 @@ class History:
             events.emit("policy", what="another class in each call", where=".".join(value))
         elif kind in STRUCTURE and guard.site is not None and self.leaves_apart(guard.site, 0):
             return
-        elif kind in WALKED and guard.site is not None and self.sites.lists.come_and_go(guard.site):
+        elif kind in WALKED and guard.site is not None and self.comes_and_goes(guard.site):
             self.sites.fail(guard.site)  # counted, so that it is split at once when there are too many
         elif kind == "ID_MATCH" and equals_itself_alone(value) and self.comes_anew(source):
             return
@@ -292,31 +292,33 @@ class History:
         code = site.code
         if code is None or site.offset < 0:
             return False
+        patience = 1 if self.sites.functions.impatient(origin_of(code)[0]) else BACKOFF
         n = self.sites.fail(site)
-        if n >= BACKOFF and self.leaves_apart(site, FEW):
+        if n >= patience and self.leaves_apart(site, FEW):
             return True
         header = loop_from(code, site.offset)
         if header is not None and not self.is_loop(code, header):
-            if n >= BACKOFF:
+            if n >= patience:
                 self.add(self.sites.loops, code, header, f"the loop at line {site.lineno} stays in Python")
                 if kind_at(code, site.offset) in BREAKABLE:  # what is iterated is made by CPython as well: nothing rests on its length
                     self.add(self.sites.breaks, code, site.offset, f"what the loop at line {site.lineno} walks is made in Python")
             return True
         if kind_at(code, site.offset) not in BREAKABLE or self.breaks_at(code, site.offset):
             return False
-        if n >= (BACKOFF if kind_at(code, site.offset) in JUMPS else SHORT_CUTS):
+        if n >= (patience if kind_at(code, site.offset) in JUMPS else SHORT_CUTS):
             self.add(self.sites.breaks, code, site.offset, f"the graph breaks at line {site.lineno}")
         return True
+
+    def comes_and_goes(self, site: Site) -> bool:
+        """Whether each length (each list of keys) that is met here gets a graph of its own."""
+        return not self.sites.functions.impatient(origin_of(site.code)[0]) and self.sites.lists.come_and_go(site)
 
     def leaves_apart(self, site: Site, most: int) -> bool:
         """Whether the function that this instruction is in, which does no more than so many operations, is called apart from now on."""
         found = self.calls.around(site.code, most) if site.code is not None else None
         if found is None:
             return False
-        if not self.sites.apart.get(found):
-            self.sites.apart[found] = True
-            where = f"{found.co_filename}:{found.co_qualname}"
-            events.emit("policy", what="its decisions keep changing: it is called, not interpreted", where=where)
+        self.sites.functions.call_apart(found)
         return True
 
     def breaks_in_loop(self, code: CodeType, offset: int) -> None:
@@ -337,6 +339,8 @@ class History:
 
     def add(self, table: WeakIdDict[set[int]], code: CodeType, offset: int, what: str) -> None:
         if offset not in (table.get(code) or ()):
+            if self.sites.functions.split(origin_of(code)[0]):
+                self.sites.plain.leave(origin_of(code)[0])
             self.sites.put(table, code, (offset,))
             events.emit("policy", what=what, where=f"{code.co_filename}:{code.co_qualname}+{offset}")
 

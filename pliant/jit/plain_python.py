@@ -109,9 +109,16 @@ class PlainPython:
             found.resumed.clear()  # it will not come to that
         few = not found.operations and found.pieces >= FEW and found.returned and not found.calls
         if few or found.pieces >= MANY and found.operations <= WORTH_IT * found.pieces:
-            found.alone = True
-            for piece in (origin, *found.resumed):
-                native.clear(piece)
-            found.resumed.clear()
-            where = f"{origin.co_filename}:{origin.co_qualname}"
-            events.emit("policy", what="behind its graph breaks CPython goes on: hardly anything there is done with tensors", where=where)
+            self.leave(origin)
+
+    def leave(self, origin: CodeType) -> None:
+        """Behind the graph breaks of this code CPython goes on."""
+        found = self.seen.get(origin)
+        if found is None:
+            found = self.seen[origin] = Seen()
+        found.alone = True
+        for piece in (origin, *found.resumed):
+            native.clear(piece)
+        found.resumed.clear()
+        where = f"{origin.co_filename}:{origin.co_qualname}"
+        events.emit("policy", what="behind its graph breaks CPython goes on: hardly anything there is done with tensors", where=where)

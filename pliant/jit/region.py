@@ -444,6 +444,8 @@ class Region:
         found = self.captured(fn, args, start, record)
         found.frame_id = frame_id
         record.history.calls.met(found.world.inlined.values())
+        for inlined, _, operations in found.world.inlined.values():
+            self.sites.functions.note(inlined, operations, True)
         if found.trace.scope.mixed:
             raise Reconsider(where(code), "behind a side exit something is assumed of a value from before it", SIDE_EXITS)
         dims.check(found.trace.scope)
@@ -461,7 +463,9 @@ class Region:
         events.count("captures")
         if self.tried:
             trials.hurry(list(self.tried), trials.captures(self))
-        self.sites.plain.note(code, computing(found.trace.torch_ops), exit_name(found.exit))
+        operations = computing(found.trace.torch_ops)
+        self.sites.functions.note(resume.origin_of(code)[0], operations, False)
+        self.sites.plain.note(code, operations, exit_name(found.exit))
         for branch in [*[way.branch for way in emitted.exits], *found.trace.assumed]:
             events.count("exit_points")
             events.emit("exit_point", frame_id=frame_id, where=branch.where, side=branch.hot, takes=branch.taken)

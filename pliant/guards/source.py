@@ -248,6 +248,17 @@ def ending(source: Source) -> tuple | None:
     return None
 
 
+def places(source: Source) -> list[tuple]:
+    """The path with one of its places in lists left open, for each of them: the items of a list are at one place, and so are the fields
+    of one name (of one number) of its items."""
+    steps: list[tuple] = []
+    s = source
+    while s.base is not None and s.op in ("key", "index", "attr"):
+        steps.append((s.op, s.arg))
+        s = s.base
+    return [(s, *steps[:i], None, *steps[i + 1 :]) for i, (op, _) in enumerate(steps) if op == "index"]
+
+
 def clear_interned() -> None:
     """Forget interned paths (they hold their `const` roots alive): `pliant.reset()` calls this."""
     _roots.clear()

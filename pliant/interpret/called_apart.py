@@ -6,6 +6,7 @@ found to be better off apart; CPython makes the call, and what it hands to tenso
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from pliant.bytecode import kinds as K
@@ -25,11 +26,13 @@ def begins(f: Frame) -> int:
 
 def ends(f: Frame, before: int) -> None:
     """It has been interpreted to its end, or to where the graph breaks."""
-    if called_by(f.parent):
+    caller = f.parent
+    if caller is not None and called_by(caller):
         seen, here = vm.world.inlined, operations() - before
+        whole = sys.exc_info()[0] is None
         found = seen.get(id(f.code))
-        if found is None or found[2] < here:
-            seen[id(f.code)] = f.code, f.parent.code, here
+        if found is None or found[2] < here or whole > found[3]:
+            seen[id(f.code)] = f.code, caller.code, here, whole
 
 
 def operations() -> int:

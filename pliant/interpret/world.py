@@ -15,7 +15,7 @@ import torch
 
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Guard
-from pliant.guards.source import Source, const
+from pliant.guards.source import Source, const, places
 from pliant.interpret.immutable import hashes_itself
 from pliant.interpret.opaque import Opaque, answers_for_itself, made_again, opaque
 from pliant.interpret.state import Break, vm
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pliant.interpret.shadows import Shadow
 
 TENSOR_TYPES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
+LISTED = {bool, str, type(None)}
+"""Types of items that are opaque where other items of their list have changed. Numbers become symbols."""
 
 
 class World:
@@ -42,6 +44,7 @@ class World:
         self.in_loop = False  # this is the body of a region loop: its counters take every value
         unbroken = getattr(history, "unbroken", False)
         self.opaque = () if unbroken else getattr(history, "opaque", ())  # sources whose values stay out of the graph
+        self.listed = () if unbroken else getattr(history, "listed", ())  # places in lists where all is so
         self.anew = () if unbroken else getattr(history, "anew", ())  # names of classes that are others in each call
         self.keyed = frozenset(() if unbroken else getattr(history, "keyed", ()))  # of objects that are others in each call, as keys
         self.late_keys: dict[int, Source] = {}  # id of an object -> where guards find it: it is a key, whichever it is
@@ -79,7 +82,7 @@ class World:
         self.made_aliases: dict[int, Any] = {}  # `list[int]`, `int | str` and the like that the program made
         self.remade_functions: dict[int, tuple] = {}  # id of a function made with such a class -> (class, name, wrapped or not)
         self.computes = 0, 0  # calls of PyTorch looked at, and how many of these are given tensors
-        self.inlined: dict[int, tuple] = {}  # id of a code -> (it, its caller's, operations that came of a call of it)
+        self.inlined: dict[int, tuple] = {}  # id of a code -> (it, its caller's, operations of a call, whether to its end)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}  # (id, name) -> (a tensor, an object with slots or a class of the outside, what it got)
         self.tensor_dicts: dict[int, tuple] = {}  # id of a tensor made here -> (it, its `__dict__`, whether the program has given it that)
@@ -246,6 +249,8 @@ class World:
             return Opaque(v, source)
         row = LOCATED.get(type(v))
         if self.opaque and source in self.opaque and type(v) not in TENSOR_TYPES:
+            return Opaque(v, source)
+        if self.listed and type(v) in LISTED and not self.listed.isdisjoint(places(source)):
             return Opaque(v, source)
         if self.anew and made_again(v, source, self.anew):
             return Opaque(v, source)

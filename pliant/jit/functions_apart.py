@@ -45,10 +45,12 @@ class Calls:
     def __init__(self) -> None:
         self.known: WeakIdDict[Call] = WeakIdDict()
 
-    def met(self, calls: Iterable[tuple[CodeType, CodeType, int]]) -> None:
-        """A capture has made these calls: what of, who by, operations."""
-        for code, caller, operations in calls:
-            self.known[code] = Call(weakref.ref(caller), operations)
+    def met(self, calls: Iterable[tuple[CodeType, CodeType, int, bool]]) -> None:
+        """A capture has made these calls: what of, who by, operations, whether to their end."""
+        for code, caller, operations, whole in calls:
+            if whole:
+                before = self.known.get(code)
+                self.known[code] = Call(weakref.ref(caller), max(operations, before.operations if before is not None else 0))
 
     def around(self, code: CodeType, most: int) -> CodeType | None:
         """The outermost function around `code` (or itself) with FEW operations, if that one has no more than `most`."""

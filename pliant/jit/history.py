@@ -22,7 +22,8 @@ its guard fails, and the guard says what to do differently next time:
 | equals itself alone                        |                                                                       |
 | a class that captured code makes, or what  | at once: opaque behind graph breaks, as are all values of a class of  |
 | is of one, behind a graph break            | its name, in all pieces                                               |
-| another constant                           | after TOLERANCE failures: opaque, its value never enters the graph    |
+| another constant                           | after TOLERANCE failures: opaque, its value never enters the graph;   |
+|                                            | of ITEMS items of a list: all of them                                 |
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from pliant.bytecode.natural_loops import loop_around, ways
 from pliant.config import BACKOFF
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.guards.guard import Guard, Site
-from pliant.guards.source import Source, WeakPath, ending, faded, holder
+from pliant.guards.source import Source, WeakPath, ending, faded, holder, places
 from pliant.interpret.actions import ACTIONS
 from pliant.interpret.opaque import ClassName, class_name
 from pliant.jit import branches
@@ -61,6 +62,7 @@ from pliant.symbolic.dims import Dim
 
 TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}
 SHORT_CUTS = 3  # decisions of PyTorch's own code on a size: 0, 1 and others may each want a graph, and then there is peace
+ITEMS = 4  # of a list, others by now, before all of them are opaque
 OTHERS = 3  # str, objects compared by identity, …
 STRUCTURE = {"LENGTH", "EMPTY", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS", "DICT_LACKS", "DICT_LACKS_ITEM"}
 WALKED = {"LENGTH", "DICT_KEYS"}
@@ -125,6 +127,7 @@ class History:
         self.kin: set[Source] = set()  # lists and arguments of which some int has changed
         self.opaque: set[Source] = set()
         self.calls = Calls()
+        self.places: dict[tuple, set[Source] | None] = {}  # items of lists that have changed (`source.places`); None: all there are opaque
         self.keyed: set[Source] = set()  # where objects come from that equal themselves alone, and are others in each call
         self.small = SmallSizes()
         self.failures: collections.Counter[Source] = collections.Counter()
@@ -140,6 +143,11 @@ class History:
     def anew(self) -> frozenset[ClassName]:
         """Names of classes that are others in each call. What an earlier part of the frame hands on of them is opaque."""
         return frozenset(self.sites.anew)
+
+    @property
+    def listed(self) -> frozenset[tuple]:
+        """Places (`source.places`) in lists where flags, texts and what may be None are opaque."""
+        return frozenset([where for where, items in self.places.items() if items is None])
 
     def saw_sizes(self, source: Source, shape: Iterable[int]) -> None:
         """The capture reads a tensor of this shape, whose sizes of 0 and 1 would be part of what is compiled."""
@@ -286,6 +294,13 @@ class History:
             times = BACKOFF  # what a graph break or a loop carries along changes as a rule
         if self.failures[source] >= times and source not in self.opaque:
             self.note(self.opaque, source, "opaque")
+        for where in places(source):
+            items = self.places.setdefault(where, set())
+            if items is not None:
+                items.add(source)
+                if len(items) >= ITEMS:
+                    self.places[where] = None
+                    events.emit("policy", what="opaque, as all items there are", where=source.name)
 
     def learn_site(self, site: Site) -> bool:
         """What the instruction at `site` rests on does not hold this time. False if nothing more can be done there."""

@@ -444,7 +444,7 @@ class Region:
         found = self.captured(fn, args, start, record)
         found.frame_id = frame_id
         record.history.calls.met(found.world.inlined.values())
-        for inlined, _, operations in found.world.inlined.values():
+        for inlined, _, operations, _ in found.world.inlined.values():
             self.sites.functions.note(inlined, operations, True)
         if found.trace.scope.mixed:
             raise Reconsider(where(code), "behind a side exit something is assumed of a value from before it", SIDE_EXITS)
@@ -577,6 +577,8 @@ class Region:
         events.emit("graph_break", frame_id=found.frame_id, code=exit_.code, reason=exit_.reason, site=exit_.site)
         if self.config.fullgraph or found.world.error_on_break:
             raise GraphBreakError(f"{exit_.code}: {exit_.reason}\n  at {exit_.site}")
+        if exit_.code in LEARNED and len(exit_.frames) > 1:
+            found.world.history.leaves_apart(exit_.site, 0)
         for frame in exit_.frames:
             if frame.lasti >= 0:
                 found.world.history.breaks_in_loop(frame.code, frame.lasti * 2)

@@ -1,0 +1,126 @@
+"""Functions of Python alone whose decisions keep changing are called where they were interpreted; flags of lists become opaque together."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+import pliant
+from pliant import events
+from tests import helpers
+
+LAYER = torch.nn.Linear(6, 4)
+
+
+def collate(rows):
+    ids = [[k for k in r["ids"] if k % 7] for r in rows]
+    most = max(map(len, ids)) or 1
+    padded = torch.tensor([i + [0] * (most - len(i)) for i in ids])
+    return padded, torch.tensor([len(i) for i in ids]), torch.tensor([r["x"] for r in rows])
+
+
+def step(rows):
+    ids, lengths, x = collate(rows)
+    hidden = LAYER(x).relu() * lengths[:, None]
+    return (hidden.sum(1) + ids.sum(1)).softmax(0) @ hidden
+
+
+def nested(rows):
+    return step(rows), sum([len(r["ids"]) for r in rows])
+
+
+def batch(seed):
+    draw = random.Random(seed)
+    return [
+        {"ids": [draw.randrange(50) for _ in range(draw.randint(1, 5))], "x": [draw.random() for _ in range(6)]}
+        for _ in range(draw.randint(2, 9))
+    ]
+
+
+@pytest.mark.parametrize("fn", [step, nested], ids=lambda f: f.__name__)
+def test_what_makes_a_batch_is_called(fn):
+    """Three captures of it at most, then one graph break in front of it; what follows is one graph for all batches."""
+    compiled = helpers.compiled(fn)
+    for seed in range(20):
+        torch.testing.assert_close(compiled(batch(seed)), fn(batch(seed)))
+    stats = pliant.stats()
+    assert stats["captures"] <= 10
+    assert stats["graph_breaks"] <= 3  # (the sum in `nested` is a function of its own)
+    for seed in range(20, 60):
+        torch.testing.assert_close(compiled(batch(seed)), fn(batch(seed)))
+    assert pliant.stats()["captures"] <= stats["captures"] + 1  # (a size of 1)
+
+
+def test_a_graph_that_must_not_break():
+    """`fullgraph` makes one more version instead."""
+    compiled = pliant.compile(step, fullgraph=True)
+    for seed in range(6):
+        torch.testing.assert_close(compiled(batch(seed)), step(batch(seed)))
+    assert pliant.stats()["graph_breaks"] == 0
+
+
+def layers(xs):
+    total = torch.zeros(4)
+    for x in xs:
+        for _ in range(12):
+            x = LAYER(torch.cat([x, x[:2]])).relu()
+        total = total + x
+    return total
+
+
+def model(xs):
+    return layers(xs).sigmoid()
+
+
+def test_what_does_much_with_tensors_is_interpreted():
+    """A loop over tensors is split as ever."""
+    compiled = helpers.compiled(model)
+    for count in (2, 3, 4, 5, 6, 7):
+        xs = list(torch.randn(count, 4).unbind())
+        torch.testing.assert_close(compiled(xs), model(xs))
+    assert not any("called, not interpreted" in e.fields["what"] for e in events.events("policy"))
+
+
+def flagged(x, flags):
+    for i, flag in enumerate(flags):
+        x = x * 1.5 + i if flag else x - 1
+    return x.sum()
+
+
+def of_flags(x, rows):
+    done = torch.tensor([d for _, d in rows])
+    values = torch.tensor([v for v, _ in rows])
+    return (x * values * done).sum()
+
+
+def named(x, names):
+    total = torch.zeros(5)
+    for name in names:
+        total = total + (x if name == "a" else x * 2)
+    return total
+
+
+def flags(draw, n):
+    return torch.randn(5), [draw.random() < 0.5 for _ in range(n)]
+
+
+def rows_of_flags(draw, n):
+    return torch.randn(n), [(draw.random(), draw.random() < 0.5) for _ in range(n)]
+
+
+def names(draw, n):
+    return torch.randn(5), [draw.choice("abc") for _ in range(n)]
+
+
+@pytest.mark.parametrize(("fn", "made"), [(flagged, flags), (of_flags, rows_of_flags), (named, names)], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("n", [6, 12])
+def test_flags_of_a_list(fn, made, n):
+    """Once some items have changed, all of them are opaque: not a version for each of 4,096 combinations."""
+    compiled = helpers.compiled(fn)
+    draw = random.Random(1)
+    for _ in range(60):
+        args = made(draw, n)
+        torch.testing.assert_close(compiled(*args), fn(*args))
+    assert pliant.stats()["captures"] <= 30

@@ -92,6 +92,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     random_state,
     scans,
     sequential_scans,
+    set_versions,
     shadows,
     strided_views,
     subclass_making,

@@ -149,6 +149,13 @@ def error_over_a_break(x):
         return x + 1, str(e), repr(e)
 
 
+# -- conditions that are bytes ----------------------------------------------------------------------------------------
+programs(__name__, *GRADS, **BACK)({
+    "where_of_bytes": lambda x: torch.where((x > 0).byte() * 2, x, x * 3),
+    "where_of_bytes_and_a_number": lambda x: (x.where((x > 0).byte(), -x), torch.where((x > 0).byte()[:, :1], x, 2.0)),
+})  # fmt: skip
+
+
 # -- another layout for a tensor of which there are views -------------------------------------------------------------
 def layout_after(change):
     def run(x):

@@ -114,6 +114,12 @@ def referent(ref: Any) -> Any:
 
 
 @view
+def items_left(it: Any) -> int:
+    """How many items an iterator over a list, a tuple or a range has before it."""
+    return it.__length_hint__()  # type: ignore[no-any-return]
+
+
+@view
 def count_next(it: Any) -> Any:
     """What an `itertools.count` gives next."""
     return state_of(it)[1][0]

@@ -14,18 +14,20 @@ def end_of(it: Any) -> None:
     """Raises StopIteration where such an iterator has nothing left, which is guarded. Asked once, it stays at its end: so is the object,
     behind the graph, as its list may grow."""
     world = vm.world
-    if items_left(it):
+    if items_left(it) != 0:
         return
     walked = it.__reduce__()[1][0]
     if type(walked) is list and id(walked) in world.outside:  # the program knows it by another name, and may have added to it
         return
+    grows = type(walked) is list
+    del walked
     if vm.asking:
         writes()
     world.unusual()
     left = world.locate(0, world.sources[id(it)].apply(items_left.__name__))
     if type(left) is not int:
         return
-    if type(walked) is list and not any([fn is next and args[0] is it for fn, args, _ in world.calls]):
+    if grows and not any([fn is next and args[0] is it for fn, args, _ in world.calls]):
         world.calls.append((next, (it, None), {}))
     raise StopIteration
 

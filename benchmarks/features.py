@@ -160,6 +160,11 @@ def table(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     return [*lines, "| all | " + " | ".join(map(str, total)) + " |"]
 
 
+def of_torch(row: dict[str, Any]) -> str:
+    """Its breaks. A frame that it gives up has one, however many it would have had."""
+    return f"{row['torch']['breaks']}{'' if row['torch']['graphs'] else ', no graph at all'}"
+
+
 def page(found: dict[str, list[dict[str, Any]]]) -> str:
     rows = [(module, r) for module, rows in found.items() for r in rows]
     more = [(m, r) for m, r in rows if r["pliant"]["breaks"] > r["torch"]["breaks"] and not r["torch"]["raised"]]
@@ -177,7 +182,7 @@ def page(found: dict[str, list[dict[str, Any]]]) -> str:
         "",
         f"Programs in which `torch.compile` raises and pliant does not: {len(fails)}.",
         f"Programs in which pliant breaks the graph more often than `torch.compile`: {len(more)}"
-        + (": " + ", ".join(f"`{r['name']}` ({r['pliant']['breaks']} and {r['torch']['breaks']})" for _, r in more) if more else "") + ".",
+        + (": " + ", ".join(f"`{r['name']}` ({r['pliant']['breaks']} and {of_torch(r)})" for _, r in more) if more else "") + ".",
         "",
         "## Programs whose graph pliant breaks",
         "",
@@ -185,7 +190,7 @@ def page(found: dict[str, list[dict[str, Any]]]) -> str:
         "|---|---|---|---|",
         *[
             f"| `{r['name']}` | {r['pliant']['breaks']} | {', '.join(sorted(set(r['pliant'].get('codes', []))))} "
-            f"| {r['torch']['raised'] or r['torch']['breaks']} |"
+            f"| {r['torch']['raised'] or of_torch(r)} |"
             for _, r in broken
         ],
     ]  # fmt: skip

@@ -376,7 +376,7 @@ class AutogradRegion:
         begins = tuple([frozenset([order[i] for i in found]) for _, found in moving])
         sources = tuple([place_of[s.wanted[i].vid] for i in at if i < n])
         heads, kept = self.results_of(share.mask), (len(self.full.reads), bool(sizes))
-        return SecondPart(program, heads, tuple([p for p, _ in moving]), sources, begins, *kept, s.delayed)
+        return SecondPart(program, heads, tuple([p for p, _ in moving]), sources, begins, *kept, s.delayed, s.still)
 
     def taking(self, w: Writer, read: str, share: Share, at: list[int]) -> list[str]:
         """Lines that take what was kept, `at` these places, refuse what was freed, and free; nothing is freed where eager keeps no tensors

@@ -28,6 +28,7 @@ class SecondPart:
     `heads`: the places of the tangents among what arrives; `places`: among those of the inputs, of the gradients that have a history;
     `sources`: of the inputs that these depend on. `begins`: for each of `places`, which of sources and tangents it depends on. `reads` and
     `sized`: how much the forward part has kept. `delayed`: whoever goes back to all leaves meets a function that is differentiable once.
+    `still`: not for tangents with a history.
     """
 
     program: Executable
@@ -38,6 +39,7 @@ class SecondPart:
     reads: int
     sized: bool
     delayed: bool
+    still: bool
 
     def __call__(self, ctx: Any, backward: Callable[..., tuple], grads: Sequence[Any]) -> tuple:
         """The gradients of the inputs."""
@@ -93,7 +95,9 @@ class Seconds:
             with turns.compiling:
                 self.known[mask] = self.build(mask)
         part = self.known.get(mask)
-        return part(ctx, backward, grads) if part is not None else None
+        if part is None or part.still and any([g is not None and g.requires_grad for g in grads]):
+            return None
+        return part(ctx, backward, grads)
 
 
 @of_gradients

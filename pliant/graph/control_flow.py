@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind, Op, short
 from pliant.graph.symnode import SYMS, to_sym
 from pliant.graph.traced import TracedTensor, leaves, tensors_of
@@ -188,7 +189,7 @@ def record_flow(trace: Any, flow: Flow, carried: list[Any], outs: list[Any], bin
     flow.captured = captures(flow, trace.scope.simplify)
     random = any([torch.Tag.nondeterministic_seeded in op.target.tags for op in flow.ops()])
     captured = [c if type(c) is TracedTensor else to_sym(trace.scope, c) for c in flow.captured]
-    op = FlowOp(RANDOM_FLOW if random else FLOW, (carried, captured), {}, outs, "flat", site, -1, binds, flow=flow)
+    op = FlowOp(RANDOM_FLOW if random else FLOW, (carried, captured), {}, outs, "flat", site, -1, binds, grad=is_grad_enabled(), flow=flow)
     trace.ops.append(op)
     for t in tensors_of(outs):
         e = number_of(t.offset)

@@ -11,6 +11,8 @@ import sys
 from typing import Any
 
 from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.same_values import equal_always
+from pliant.graph.traced import TracedTensor
 
 CORE = "torch.masked.maskedtensor.core"
 DATA, MASK = "_masked_data", "_masked_mask"
@@ -48,15 +50,28 @@ def whole(data: Any, mask: Any) -> Any:
 
 
 ANOTHER = (
-    "the gradient of a masked result arrives with another mask than the result has, or with a history, for which the compiled region is "
+    "the gradient of a masked result, or of a masked gradient, arrives with another mask than that has, for which the compiled region is "
     "not made: decorate the function with pliant.disable"
 )
+
+
+def same_mask(g: Any, mask: Any) -> bool:
+    own = getattr(g, MASK)
+    if type(own) is TracedTensor or type(mask) is TracedTensor:  # in a capture: what is not known is refused
+        return type(own) is type(mask) and equal_always(own.trace, own, mask)
+    return bool(ORIGINAL.equal(own, mask))
 
 
 def as_the_result(g: Any, mask: Any) -> tuple[Any, Any]:
     """The gradients for the parts of a result whose mask is this. One that is plain stays plain."""
     if g is None:
         return None, None
-    if torch.is_grad_enabled() and g.requires_grad or is_masked(type(g)) and not ORIGINAL.equal(getattr(g, MASK), mask):
+    if is_masked(type(g)) and not same_mask(g, mask):
         raise RuntimeError(ANOTHER)
     return (getattr(g, DATA), ORIGINAL.new_zeros(mask, (), dtype=g.dtype)) if is_masked(type(g)) else (g, None)
+
+
+def as_the_gradient(g: Any, mask: Any) -> None:
+    """Refuses the gradient of a masked gradient that has not its mask."""
+    if g is not None and not (is_masked(type(g)) and same_mask(g, mask)):
+        raise RuntimeError(ANOTHER)

@@ -161,6 +161,7 @@ class Trace:
         self.own_leaves: set[int] = set()  # vids of tensors that the program made and told to have gradients
         self.rebound_leaves: set[int] = set()  # those among them that were given other memory, whose versions are their own
         self.flow_results: set[int] = set()  # vids of such results, which may be one object
+        self.mask_parts: set[int] = set()  # vids of inputs whose gradient is the mask of another part's gradient
         self.flow_sizes: set[str] = set()  # symbols that are sizes of what loops carry, which each round reads anew
         self.makers: dict[int, int] = {}  # vid of a tensor that numbers may decide -> the operation that made it (`numbers.maker`)
         self.made_by: tuple[int, Any, dict[int, Any]] = (0, None, {})  # `same_values.makers`

@@ -58,8 +58,24 @@ def gradients_of_parts(g: Any, cls: type, names: list[str]) -> list[Any]:
     if not set(names) <= set(parts_of(g)[0]):
         raise Reconsider(cls.__name__, "its gradient has other parts", WRAPPED)
     if torch.is_grad_enabled() and g.requires_grad:  # type: ignore[attr-defined]  # gradients that are differentiated in turn
+        if is_masked(cls):
+            data, number = lowered(g, OF_RESULT)
+            return [data, MaskOf.apply(number, masked_tensors.parts(g)[1])]
         return list(Lower.apply(g, names, None))
     return list(masked_tensors.parts(g)) if is_masked(cls) else [getattr(g, name) for name in names]
+
+
+class MaskOf(torch.autograd.Function):
+    """The mask of a gradient that is differentiated in turn: its gradient says that that of the data is masked alike."""
+
+    @staticmethod
+    def forward(ctx: Any, number: Any, mask: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        return torch.clone(mask)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return None if g is None else ORIGINAL.new_zeros(g, ()), None
 
 
 class CarryMasked(torch.autograd.Function):
@@ -152,7 +168,11 @@ class Lower(torch.autograd.Function):
         cls, rest, sizes, strides = ctx.whole
         if is_masked(cls) and ctx.mask is not None:  # a result: its gradient has its mask, or is plain (`Whole`)
             g, masked = grads
-            return g if g is None or masked is None else masked_tensors.build(g, ctx.mask), None, None
+            if g is None or masked is None:
+                return g, None, None
+            if torch.is_grad_enabled() and g.requires_grad:
+                return Whole.apply(lambda data, number: masked_tensors.build(data, ctx.mask), OF_RESULT, g, masked), None, None
+            return masked_tensors.build(g, ctx.mask), None, None
         if is_masked(cls):
             if torch.is_grad_enabled() and grads[1] is not None and any([g is not None and g.requires_grad for g in grads]):
                 return Whole.apply(masked_tensors.whole, NAMES, *grads), None, None
@@ -180,7 +200,7 @@ class Whole(torch.autograd.Function):
         w = build(*[ORIGINAL.detach(p) for p in parts])
         ctx.cls, ctx.names = type(w), names
         ctx.rest, ctx.like = None, None
-        ctx.mask = getattr(w, MASK) if names == OF_RESULT else None
+        ctx.mask = getattr(w, MASK) if is_masked(type(w)) else None
         if is_distributed(type(w)):
             ctx.rest, ctx.like = of_gradient(w), [(p.size(), p.dtype, p.device) for p in parts]
         ctx.set_materialize_grads(False)
@@ -188,8 +208,13 @@ class Whole(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
-        if ctx.mask is not None:
+        if ctx.mask is not None and ctx.names == OF_RESULT:
+            if g is not None and is_masked(type(g)) and torch.is_grad_enabled() and g.requires_grad:
+                masked_tensors.as_the_gradient(g, ctx.mask)
+                return None, None, *lowered(g, OF_RESULT)
             return None, None, *masked_tensors.as_the_result(g, ctx.mask)
+        if ctx.mask is not None:
+            masked_tensors.as_the_gradient(g, ctx.mask)
         parts = gradients_of_parts(g, ctx.cls, ctx.names)
         if ctx.rest is not None and g is not None:
             (part,), (like,) = parts, ctx.like

@@ -113,6 +113,18 @@ def referent(ref: Any) -> Any:
     return ref()
 
 
+PLAIN_ITEMS = frozenset((int, float, str, bytes, bool, type(None)))
+
+
+@view
+def items_left(it: Any) -> int:
+    """How many items an iterator over a list, a tuple or a range has before it. -1: it lets go of more than plain values at its end, so
+    code of the program may run there."""
+    walked = it.__reduce__()[1][0]
+    plain = type(walked) is range or type(walked) in (list, tuple) and all([type(v) in PLAIN_ITEMS for v in walked])
+    return it.__length_hint__() if plain else -1
+
+
 @view
 def count_next(it: Any) -> Any:
     """What an `itertools.count` gives next."""

@@ -7,14 +7,11 @@ import contextlib
 import enum
 import functools
 import inspect
-import sys
 import types
 import typing
-import warnings
 import weakref
-from _thread import get_ident
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,7 +22,7 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import LEAF, TracedTensor, held_in
 from pliant.guards import source as S
 from pliant.guards.question import Raised
-from pliant.interpret import called_apart, callers_variables, gate, globalstate, lifetimes, policy, process_state, shadows
+from pliant.interpret import called_apart, callers_variables, gate, globalstate, heard_warnings, lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import bind_class, lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
@@ -327,15 +324,20 @@ OURS = ("torch.", "pliant.")  # plumbing that reads no more of the program's obj
 NO_OPERATION = {("graph_break", "torch.optim.optimizer"), ("GenerationTracker.tag", "torch._dynamo.mutation_guard")}
 
 
+COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
+
+
 def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
     kind = p.kind
     if kind == "graph":
         if type(fn) is FunctionType:
+            if fn.__code__.co_name in COMPREHENSIONS:
+                return inline(fn, args, kwargs)  # a part of a function that is interpreted
             if any([type(a) not in PASSED and of_another_arithmetic(a) for a in (*args, *kwargs.values())]):
                 return inline(fn, args, kwargs)  # beside a symbolic size it would come to another type in CPython's hands
             guard_function(fn)
             guard_inside(fn)
-            with warnings_heard():
+            with heard_warnings.heard(LOOKASIDES):
                 return graph_call(fn, args, kwargs)
         return graph_call(fn, args, kwargs)
     if kind == "native" or kind == "symint":
@@ -376,29 +378,6 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
 
 def is_generator(fn: Any) -> bool:
     return type(fn) is FunctionType and fn.__code__.co_flags & inspect.CO_GENERATOR != 0
-
-
-@contextlib.contextmanager
-def warnings_heard() -> Iterator[None]:
-    """Python code of PyTorch that is run as it is may warn: each call of the program does."""
-    said: list[tuple] = []
-    thread, before = get_ident(), warnings.warn
-
-    def warn(*args: Any, **kwargs: Any) -> None:
-        if get_ident() != thread:
-            before(*args, **kwargs)
-        elif (args, kwargs) not in said:  # the call may be tried in several ways
-            said.append((args, kwargs))
-            LOOKASIDES[WARN](args, kwargs, sys._getframe(1))  # type: ignore[call-arg]
-
-    warnings.warn = warn  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        warnings.warn = before
-
-
-WARN = warnings.warn
 
 
 def answered(reads: str, fn: Any, args: tuple, kwargs: dict) -> Any:

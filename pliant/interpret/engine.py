@@ -67,6 +67,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     gradients,
     graph_ends,
     hashes,
+    heard_warnings,
     higher_order,
     hooks,
     imports,
@@ -92,6 +93,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     random_state,
     scans,
     sequential_scans,
+    set_versions,
     shadows,
     strided_views,
     subclass_making,
@@ -772,7 +774,7 @@ def captured_frame(fn: Any, args: list) -> Any:
         vm.hashing += hashes
         reader, vm.reader = vm.reader, None
         try:
-            with layout.program():
+            with layout.program(), heard_warnings.as_it_was():
                 r = vm.run(f)
             if given is not None:
                 return wrapper_of(r)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pliant.graph.control_flow import FLOW, FLOWS, Block, Branch, Flow, FlowOp, Leave, captures, number_of, record_flow
+from pliant.graph.control_flow import FLOWS, RANDOM_FLOW, Block, Branch, Flow, FlowOp, Leave, captures, number_of, record_flow
 from pliant.graph.dispatch import same
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
 from pliant.graph.schema import op_info
@@ -56,12 +56,32 @@ def own(g: Any, like: TracedTensor, begin: int, others: list[Any]) -> TracedTens
     return laid_out(g, like)
 
 
-class Replay:
-    """Runs recorded operations again. `known`: what stands for a tensor, by vid; `numbers`: for a symbol, by name."""
+def leaves_of(sources: list[TracedTensor]) -> list[TracedTensor]:
+    """Leaves in the place of these, on which a side is worked out again."""
+    found = []
+    for t in sources:
+        with gradients(False):
+            leaf = torch.ops.aten.detach.default(t)
+        with torch._C._DisableTorchDispatch():
+            ORIGINAL.requires_grad_(leaf)
+        found.append(leaf)
+    return found
 
-    def __init__(self, known: dict[int, TracedTensor]) -> None:
+
+def gradients_of(heads: list[Any], leaves: list[TracedTensor], tangents: Any) -> Any:
+    """The gradients of leaves, None where no path leads to them."""
+    pairs = [(o, g) for o, g in zip(heads, tangents, strict=True) if g is not None and type(o) is TracedTensor and o.requires_grad]
+    return engine_gradients([o for o, _ in pairs], leaves, [g for _, g in pairs]) if pairs else [None] * len(leaves)
+
+
+class Replay:
+    """Runs recorded operations again. `known`: what stands for a tensor, by vid; `numbers`: for a symbol, by name.
+    `quiet`: nothing has a history."""
+
+    def __init__(self, known: dict[int, TracedTensor], numbers: dict[str, Any] | None = None, quiet: bool = False) -> None:
         self.known = known
-        self.numbers: dict[str, Any] = {}
+        self.numbers = numbers or {}
+        self.quiet = quiet
 
     def run(self, block: Block) -> Leave:
         """The block, and those behind it on the way that the scope's oracle takes."""
@@ -81,21 +101,52 @@ class Replay:
 
     def op(self, op: Any) -> None:
         if isinstance(op, FlowOp):
-            if op.flow.loops or op.flow.entry is not None or op.target is not FLOW:
-                raise Open("gradients flow through a loop, or through random numbers of a branch in a branch")
-            for old, new in zip(op.outs, self.run(op.flow.body).values, strict=True):
+            if op.flow.loops or op.flow.entry is not None:
+                raise Open("gradients flow through a loop")
+            drawn = op.target is RANDOM_FLOW and is_grad_enabled() and op.grad
+            for old, new in zip(op.outs, self.drawn(op.flow.body) if drawn else self.run(op.flow.body).values, strict=True):
                 self.bind(old, new)
             return
         info = op_info(op.target)
         if info.custom and op.target not in FLOWS:
             raise Open(f"gradients flow through {op.target}")
-        with gradients(op.grad):
+        with gradients(op.grad and not self.quiet):
             out = op.target(*self.value(op.args), **self.value(op.kwargs))
         outs = list(out) if isinstance(out, (tuple, list)) else [out]
         if len(outs) != len(op.outs):
             raise Open(f"{op.target} gives other results when it is run again")
         for old, new in zip(op.outs, outs, strict=True):
             self.bind(old, new)
+
+    def drawn(self, block: Block) -> list[Any]:
+        """The results of a branch in the branch that draws random numbers. Its own backward part works it out once more, and so draws
+        other ones, after all that is drawn until then: as in eager, where each branch is a node of its own."""
+        given = {t.vid: self.value(t) for t in captures(Flow([], block), vm.scope.simplify) if type(t) is TracedTensor}
+        sources = {vid: t for vid, t in given.items() if t.requires_grad}  # asked here: a branch in a branch was captured without a tape
+        begin = vm.trace.next_vid
+        with gradients(False):
+            made = Replay(dict(self.known), dict(self.numbers), quiet=True).run(block).values
+        if not sources or self.quiet:
+            return made
+        if not all([type(v) is TracedTensor and v.storage_id >= begin and (v.dtype.is_floating_point or v.dtype.is_complex) for v in made]):
+            raise Open("gradients flow through a branch in a branch that gives numbers, integers, or what it was given")
+        known, numbers, work = dict(self.known), dict(self.numbers), [made]
+        del made
+
+        class Drawn(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, *given: TracedTensor) -> Any:
+                ctx.set_materialize_grads(False)
+                return tuple(work.pop())
+
+            @staticmethod
+            def backward(ctx: Any, *tangents: Any) -> Any:
+                leaves = leaves_of(list(sources.values()))
+                with gradients(True):
+                    end = Replay(known | dict(zip(sources, leaves)), dict(numbers)).run(block)
+                return tuple(gradients_of(end.values, leaves, tangents))
+
+        return list(Drawn.apply(*sources.values()))
 
     def bind(self, old: Any, new: Any) -> None:
         if type(old) is TracedTensor:
@@ -131,18 +182,9 @@ def differentiable(block: Block, results: list[Any], record: Callable[[], Any]) 
     tangents = [trace.tangent(r) for r in heads]
 
     def back() -> Leave:
-        begin, leaves = trace.next_vid, []
-        for t in sources:
-            with gradients(False):
-                leaf = torch.ops.aten.detach.default(t)
-            with torch._C._DisableTorchDispatch():
-                ORIGINAL.requires_grad_(leaf)
-            leaves.append(leaf)
+        begin, leaves = trace.next_vid, leaves_of(sources)
         end = Replay({t.vid: leaf for t, leaf in zip(sources, leaves)}).run(block)
-        pairs = [(o, g) for o, g in zip(end.values, tangents, strict=True) if type(o) is TracedTensor and o.requires_grad]
-        found: Any = [None] * len(leaves)
-        if pairs:
-            found = engine_gradients([o for o, _ in pairs], leaves, [g for _, g in pairs])
+        found = gradients_of(end.values, leaves, tangents)
         with gradients(False):
             made = [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves)]
             return Leave(False, [own(g, leaf, begin, made[:i]) for i, (g, leaf) in enumerate(zip(made, leaves, strict=True))])

@@ -19,6 +19,7 @@ from pliant.interpret import powers, shadows
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
+from pliant.interpret.ended_iterators import ENDING, end_of
 from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, ordered, position, to_c, told_by_itself
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE
@@ -243,7 +244,7 @@ def get_iter(o: Any) -> Any:
     h = world.by_copy.get(id(o))
     if h is not None:
         shadows.read_all(world, o)
-    elif opaque(o):
+    elif opaque(o) and t not in ENDING:
         raise Break("PL0007", f"iteration over a {t.__module__}.{t.__qualname__}", clean=True)
     if m is UNSET:
         g = lookup(t, "__getitem__")
@@ -270,6 +271,8 @@ def advance(it: Any) -> Any:
     if type(n) is FunctionType:
         return interp(n, (it,), {})
     if id(it) in vm.world.outside:
+        if t in ENDING:
+            end_of(it)
         raise Break("PL0007", f"an iterator made outside ({t.__name__})", clean=True)
     return next(it) if t in QUIET_ITERATORS else native(next, (it,), {})
 

@@ -127,10 +127,12 @@ def nothing_done(capture: Any, last: Any) -> None:
         raise Break("PL0041", "an operation that may raise, behind a write and what a side of a branch has done")
 
 
-def remembered(trace: Any) -> tuple[dict, dict, dict, set]:
-    """Copies of what the trace knows of memory: `known`, `masks`, `items`, `stale`."""
+def remembered(trace: Any) -> tuple[dict, dict, dict, set, dict, set]:
+    """Copies of what the trace knows of memory: `known`, `masks`, `items`, `stale`, `frozen`, `flow_results`. What a way makes is gone
+    behind it, and the next one has its names; what it read from before is an operand of the flow that it becomes a part of."""
     masks, items = ({m: dict(of) for m, of in memory.items()} for memory in (trace.masks, trace.items))
-    return dict(trace.known), masks, items, set(trace.stale)
+    frozen = {storage: set(of) for storage, of in trace.frozen.items()}
+    return dict(trace.known), masks, items, set(trace.stale), frozen, set(trace.flow_results)
 
 
 def keep_guards_alone(scope: Any, token: tuple, names: set[str]) -> None:
@@ -202,7 +204,7 @@ def one_way(
                 apply_metadata(trace, x, sizes, strides, offset)
         del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
         casts.forget()
-        trace.known, trace.masks, trace.items, trace.stale = memory
+        trace.known, trace.masks, trace.items, trace.stale, trace.frozen, trace.flow_results = memory
         keep_guards_alone(scope, token, names)
         globalstate.restore(settings)
     check_memory(way, first, gradients, carried)
@@ -372,7 +374,7 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | No
     ops = trace.ops[n:]
     del trace.ops[n:], trace.torch_ops[n_torch:]
     casts.forget()
-    trace.known, trace.masks, trace.items, trace.stale = memory
+    trace.known, trace.masks, trace.items, trace.stale, trace.frozen, trace.flow_results = memory
     keep_guards_alone(scope, token, before)  # what is assumed of numbers that are found there goes: whoever runs it checks that
     try:
         unchanged.check()

@@ -208,7 +208,9 @@ def masked_parts(data: Any, source: Source) -> list[Any]:
     the gradient's mask."""
     trace, real = vm.trace, vm.world.real.get(id(data))
     like = real if real is not None else data
-    return [data, trace.input(like, source.apply("mask_of_gradient"), data.sizes, contiguous_strides(data.sizes), 0, False)]
+    mask = trace.input(like, source.apply("mask_of_gradient"), data.sizes, contiguous_strides(data.sizes), 0, False)
+    trace.mask_parts.add(mask.vid)
+    return [data, mask]
 
 
 def with_masked_gradient(t: Any, source: Source) -> Any:

@@ -32,13 +32,14 @@ class Second:
     """`program.tangents` are the gradients of the heads, then those of `grads` that have a history (the others are None in `begins`);
     `program.grads` are the results: for each of `wanted`, then for the gradients of the heads. `begins`: for each of `grads`, where
     its history begins: places among the results. `delayed`: a function that is differentiable once is below them, so PyTorch has put a node
-    that raises there."""
+    that raises there. `still`: gradients that arrive are taken for constants: a class of tensors does not know what comes of them."""
 
     program: Backward
     wanted: list[TracedTensor]
     heads: int
     begins: list[frozenset[int] | None]
     delayed: bool
+    still: bool
 
 
 def second_backward(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None) -> Second | None:
@@ -46,9 +47,9 @@ def second_backward(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None) -
     what is guarded. PyTorch's own derivatives are tried first."""
     scope = plan.trace.scope
     start, asserts, token = len(plan.trace.ops), len(scope.asserts), scope.snapshot()
-    for by_formulas in (False, True):
+    for still, by_formulas in ((False, False), (False, True), (True, False), (True, True))[: 4 if plan.trace.wrapping else 2]:
         try:
-            found = trace(plan, mask, only, by_formulas)
+            found = trace(plan, mask, only, by_formulas, still)
         except Exception:  # a function or a hook that cannot be differentiated twice, or not without data: whoever asks is told
             found = None
         unguarded = not scope.guards_since(token) and len(scope.asserts) == asserts
@@ -56,12 +57,12 @@ def second_backward(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None) -
             return found
         del plan.trace.ops[start:]
         scope.rollback(token)  # the entry would rest on what nobody needs
-        if unguarded:
+        if unguarded and not plan.trace.wrapping:
             break
     return None
 
 
-def trace(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None, by_formulas: bool) -> Second | None:
+def trace(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None, by_formulas: bool, still: bool) -> Second | None:
     recorded = plan.trace
     start = len(recorded.ops)
     wanted = [t for t in plan.wanted if only is None or t.vid in only]
@@ -71,19 +72,21 @@ def trace(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None, by_formulas
     with recorded.recording(), recorded.forgetting(), layout.framework(), without_autocast, ending(plan.crossing):
         tangents = [recorded.tangent(h) for h in heads]
         with torch._C._DisableTorchDispatch():
-            for t in tangents:
+            for t in () if still else tangents:
                 ORIGINAL.requires_grad_(t)
         under = nodes_under([history_of(h) for h in heads]) if by_formulas else ()
         with gradients(True), decomposed(under):
             grads = recorded_gradients(recorded, heads, leaves, tangents, differentiable=True)
         plan.of_plain_tensors(list(grads))
         hears = recorded.hooked or functions_under([history_of(h) for h in heads])
-        if hears and not linear(recorded.ops[start:], tangents, grads):
+        told = [g for g, t in zip(grads, wanted, strict=True) if t.vid not in recorded.mask_parts]
+        if hears and not linear(recorded.ops[start:], tangents, told):
             return None
         moving = [g for g in grads if g is not None and g.requires_grad]
         seconds = [recorded.tangent(g) for g in moving]
-        targets = [*leaves, *tangents]
+        targets = leaves if still else [*leaves, *tangents]
         results = recorded_gradients(recorded, moving, targets, seconds) if moving else (None,) * len(targets)
+        results += (None,) * len(tangents if still else ())
     plan.of_plain_tensors(list(results))
     ops = recorded.ops[start:]
     given = [*tangents, *seconds]
@@ -97,7 +100,7 @@ def trace(plan: Plan, mask: tuple[bool, ...], only: Set[int] | None, by_formulas
         return None  # a hook, which draws again each time
     begins = [begin(g, leaves, tangents) if g is not None and g.requires_grad else None for g in grads]
     delayed = any([n.name() == ERROR for n in nodes_under([g.grad_fn for g in moving])])
-    return Second(plan.with_reads(program), wanted, len(heads), begins, delayed)
+    return Second(plan.with_reads(program), wanted, len(heads), begins, delayed, still)
 
 
 def begin(g: TracedTensor, leaves: list[TracedTensor], tangents: list[TracedTensor]) -> frozenset[int]:

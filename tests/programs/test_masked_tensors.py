@@ -41,6 +41,7 @@ INSIDE = {
     "items": lambda x, m: (masked_tensor(x, m)[1:], masked_tensor(x, m)[0]),
     "parts": lambda x, m: (masked_tensor(x, m).get_data() + 1, masked_tensor(x, m).get_mask()),
     "transposed": lambda x, m: masked_tensor(x, m).t(),
+    "pieces": lambda x, m: (*masked_tensor(x, m).split(2, 1), *masked_tensor(x, m).chunk(2, 1), *torch.split(masked_tensor(x, m), 2, 1)),
 }
 OUTSIDE = {
     "binary": lambda t: t * 2 + t,
@@ -215,3 +216,54 @@ def test_plain_gradients():
                 out.backward(torch.ones(out.size()))
                 grads.append(shown(x.grad, *[list] * (fn is f)))
             assert grads[0] == grads[1]
+
+
+TWICE = {
+    "sum": lambda t: (t * t).sum(),
+    "sum of rows": lambda t: (t.exp() * t).sum(1),
+    "masked": lambda t: t.sin() * t,
+    "to tensor": lambda t: (t * t).to_tensor(0.0),
+    "two": lambda t: (t * t * t, t.exp().sum()),
+}
+
+
+def second(fn, x, how):
+    out = fn(x)
+    first = out[0] if isinstance(out, tuple) else out
+    if how == "a gradient with a history":
+        given = (first.detach() * 0 + 1.5).requires_grad_()
+        (g,) = torch.autograd.grad(first, x, given, create_graph=True)
+        return g, *torch.autograd.grad((g * g).sum(), (x, given))
+    total = sum([y if y.dim() == 0 else y.sum() for y in (out if isinstance(out, tuple) else (out,))])
+    (g,) = torch.autograd.grad(total, x, create_graph=True)
+    loss = (g * g).sum() if how == "squares" else (g.get_data().sin().sum() if isinstance(g, MaskedTensor) else g.sin().sum())
+    return g, *torch.autograd.grad(loss, x)
+
+
+@pytest.mark.parametrize("how", ("squares", "data", "a gradient with a history"))
+@pytest.mark.parametrize("name", TWICE)
+def test_second_gradients(name, how):
+    """Of a masked leaf, and of a plain one, through `create_graph=True`."""
+    if how == "a gradient with a history" and name != "masked":
+        pytest.skip("PyTorch does not know what comes of it, or what was kept does not tell: a clear error")
+    for masked in (True, False):
+        f = TWICE[name] if masked else lambda x: TWICE[name](as_masked_tensor(x, made(x.shape[0])[1]))
+        c = compiled(f)
+        for n in SIZES:
+            found = []
+            for fn in (f, c):
+                x, m = made(n)
+                leaf = masked_tensor(x, m, requires_grad=True) if masked else x.requires_grad_()
+                found.append(shown(second(fn, leaf, how), *[list] * (fn is f)))
+            assert found[0] == found[1]
+
+
+def test_second_gradients_that_have_another_mask():
+    """The gradient of a masked gradient has its mask in the compiled region; for others it is refused, never wrong."""
+    c = compiled(TWICE["sum"])
+    for n in (3, 5):
+        x, m = made(n)
+        leaf = masked_tensor(x, m, requires_grad=True)
+        (g,) = torch.autograd.grad(c(leaf), leaf, create_graph=True)
+        with pytest.raises((ValueError, RuntimeError), match="mask"):
+            torch.autograd.grad(g, leaf, masked_tensor(torch.ones(n, 4), ~m))

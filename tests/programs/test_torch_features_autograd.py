@@ -150,6 +150,39 @@ def version_counters(x):
     return y, y._version - before
 
 
+@program(*ROWS, **WHOLE)
+def version_counters_of_results(x):
+    a, b, c = x * 1, x + 1, x + 2
+    a.add_(1)
+    with torch.autograd._unsafe_preserve_version_counter((a, b)):
+        a.mul_(2)
+        b.add_(1)
+    torch._C._autograd._unsafe_set_version_counter((c,), (7,))
+    c.add_(1)
+    v = b[0]
+    v.add_(1)
+    return a, b, c, v, [t._version for t in (a, b, c, v)]
+
+
+@program(*ROWS)
+def version_counters_of_views(x):
+    a = x * 1
+    v = a[0]
+    with torch.autograd._unsafe_preserve_version_counter(a):
+        a.add_(1)
+    v.add_(1)
+    return a, v, a._version, v._version
+
+
+@program(*GRADS, grad=True)
+def version_counters_of_what_is_saved(x):
+    w = x * 1
+    h = w * w
+    with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(w):
+        w.mul_(3)
+    return h
+
+
 @program(*GRADS, **BACK)
 def anomaly_asked(x):
     return x * 2, torch.is_anomaly_enabled()
@@ -735,7 +768,6 @@ listed(__name__, {
 }, breaks=0)
 listed(__name__, {
     "functions_disabled": "what keeps subclasses out is an object of C",
-    "version_counters": "a version is asked for",
     "gradients_batched": "the older vmap asks for the memory of its tensors",
     "retained": "the gradient of a result is kept, and may be asked for later",
     "saved_tensors_mutation_allowed": "a mode of dispatch is entered",

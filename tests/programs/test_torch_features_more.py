@@ -149,6 +149,59 @@ def error_over_a_break(x):
         return x + 1, str(e), repr(e)
 
 
+# -- iterators at their end behind a graph break --------------------------------------------------------------------------
+@program(*ROWS, breaks=1)
+def ended_iterator(x):
+    it, pair = iter([]), iter(())
+    torch._dynamo.graph_break()
+    return x + next(it, 2), next(it, None), next(pair, None), [y for y in pair]
+
+
+@program(*ROWS, breaks=2)
+def ended_iterator_whose_list_grows(x):
+    held = []
+    it = iter(held)
+    torch._dynamo.graph_break()
+    a = next(it, None)
+    torch._dynamo.graph_break()
+    held.append(3)
+    return x * 2, a, next(it, None)
+
+
+@program(*ROWS)
+def iterator_whose_list_has_grown(x):
+    held = []
+    it = iter(held)
+    torch._dynamo.graph_break()
+    held.append(3)
+    return x + next(it, 0), next(it, None)
+
+
+@program(*ROWS, world=True)
+def iterators_of_an_object():
+    held = [None]
+
+    def f(x):
+        held[0] = iter([] if x.shape[0] != 5 else [x, 4])
+        return g(x)
+
+    @torch._dynamo.disable
+    def g(x):
+        return h(x)
+
+    def h(x):
+        return x * 2, next(held[0], 1), next(held[0], 1)
+
+    return f, held
+
+
+# -- conditions that are bytes ----------------------------------------------------------------------------------------
+programs(__name__, *GRADS, **BACK)({
+    "where_of_bytes": lambda x: torch.where((x > 0).byte() * 2, x, x * 3),
+    "where_of_bytes_and_a_number": lambda x: (x.where((x > 0).byte(), -x), torch.where((x > 0).byte()[:, :1], x, 2.0)),
+})  # fmt: skip
+
+
 # -- another layout for a tensor of which there are views -------------------------------------------------------------
 def layout_after(change):
     def run(x):

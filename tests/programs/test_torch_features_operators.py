@@ -106,12 +106,42 @@ def cond_backward_of_random_numbers(x):
     return b, torch.rand(3), torch.cond(x.sum() > 0, lambda v: v.exp(), lambda v: v.sin(), (x.detach(),))
 
 
-@program(*GRADS, grad=True)  # a branch in a branch draws once more in eager
-def cond_that_is_left_to_torch(x):
-    def deep(v):
-        return torch.cond(v.max() > 1, lambda u: nn.functional.dropout(u * u, 0.5), lambda u: u * torch.rand_like(u), (v,))
+def deep(v):
+    return torch.cond(v.max() > 1, lambda u: nn.functional.dropout(u * u, 0.5), lambda u: u * torch.rand_like(u), (v,))
 
-    return torch.cond(x.sum() > 0, deep, lambda v: v.sin(), (x,))
+
+def deep_in_a_row(v):
+    b = deep(v) * torch.rand_like(v)
+    return b + deep(b)
+
+
+def deep_without_gradients(v):
+    with torch.no_grad():
+        a = deep(v)
+    return v * a
+
+
+def deep_of_two(v):
+    a, b = torch.cond(
+        v.max() > 1, lambda u: (nn.functional.dropout(u, 0.5), u * 2), lambda u: (u * torch.rand_like(u), u.sin()), (v,)
+    )
+    return a * b + b
+
+
+# A branch in a branch draws once more in eager: in the backward part of the outer one, and again in its own.
+programs(__name__, *GRADS, **BACK)({
+    f"cond_in_a_cond_of_random_numbers_{name}": lambda x, side=side: (
+        torch.cond(x.sum() > 0, side, lambda v: deep(v).sin(), (x,)) * torch.rand(4), torch.rand(1)
+    )
+    for name, side in {
+        "plain": deep,
+        "deeper": lambda v: torch.cond(v.sum() > -1, deep, lambda u: u * torch.randn_like(u), (v,)),
+        "in_a_row": deep_in_a_row,
+        "without_gradients": deep_without_gradients,
+        "of_two": deep_of_two,
+        "unread": lambda v: v * deep(v.detach()) + deep(v).detach(),
+    }.items()
+})  # fmt: skip
 
 
 @program(*each(3, 5, 2, tail=(4,)), (-t(5, 4).abs(),), (t(3, 4).abs(),), world=True, **WHOLE)

@@ -177,7 +177,8 @@ for (_arity, _dtype), _names in IN_PLACE.items():
 # those with a turn of their own ------------------------------------------------------------------------
 def where(trace: Any, cond: Any, a: Any, b: Any) -> Any:
     tensors = [cond, a, b]
-    return lay_out(trace, tensors, False, result_type(a, b)) if cond.dtype is torch.bool else NotImplemented
+    known = cond.dtype in (torch.bool, torch.uint8)  # bytes: PyTorch's shape function refuses what its kernels take, with a warning
+    return lay_out(trace, tensors, False, result_type(a, b)) if known else NotImplemented
 
 
 def threshold_backward(trace: Any, grad: Any, x: Any, threshold: Any) -> Any:

@@ -238,7 +238,7 @@ def seconds_of(part: Part, table: Writer, linker: Linker) -> tuple:
     if whole is None:
         return found.heads, None
     begins = tuple([tuple(sorted(b)) for b in whole.begins])
-    told = whole.heads, whole.places, whole.sources, begins, whole.reads, whole.sized, whole.delayed
+    told = whole.heads, whole.places, whole.sources, begins, whole.reads, whole.sized, whole.delayed, whole.still
     return found.heads, (encode_program(whole.program, table, linker, frozenset()), told)
 
 

@@ -354,6 +354,8 @@ def _pow(b: Builder, o: Any) -> None:
 @lowering(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
 def _where(b: Builder, o: Any) -> None:
     condition, x, y = o.args
+    if condition.dtype is torch.uint8:
+        raise Refuse  # PyTorch's own warns
     s, out, _ = over_result(b, o)
     name = named(out.dtype)
     s.store(out, where(cast(s.load(condition), "bool"), s.value(x, name), s.value(y, name)))

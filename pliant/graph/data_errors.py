@@ -9,7 +9,7 @@ from typing import Any
 from torch._ops import OpOverload
 
 from pliant.graph import implemented
-from pliant.graph.implemented import BOUNDS, unsure
+from pliant.graph.implemented import BOUNDS, unsure, untold
 from pliant.graph.operands import number, op_inputs
 from pliant.graph.operators import Column, overloads
 from pliant.graph.originals import torch
@@ -225,8 +225,10 @@ def leaves_a_part(ops: list[Any], n: int) -> bool:
     if of_others(op.target):
         return True
     memory = {t.storage_id for t in written(op)}
-    if not memory or not raises_on_data(op):
+    if not memory:
         return False
+    if not raises_on_data(op):
+        return untold(op)
     if not overwrites(op) or [t.storage_id in memory for t in op_inputs(op)].count(True) > 1:
         return True
     return any([memory & reads(before) for before in ops[:n]])

@@ -9,6 +9,7 @@ which ask more of their operands than a dtype, refuse in their lowering.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from pliant.graph import layout, symnode
 from pliant.graph.operands import PLAIN, op_inputs
 from pliant.graph.operators import Column, overloads
 from pliant.graph.originals import math, torch
-from pliant.graph.schema import argument, op_info
+from pliant.graph.schema import argument, of_operator, op_info
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
@@ -51,11 +52,14 @@ TRIED = named(
     "upsample_bicubic2d upsample_trilinear3d native_layer_norm native_group_norm native_batch_norm linalg_cross diag_embed new_zeros "
     "complex polar new_ones new_full zeros_like ones_like full_like masked_fill nonzero isin bincount histc renorm fill_diagonal_ "
     "_foreach_add _foreach_add_ _foreach_sub _foreach_sub_ _foreach_mul _foreach_mul_ _foreach_div _foreach_div_")
-"""Operators that look at all of their operands before they touch memory, and may be tried on made-up ones. Others are never run to learn
-what they say: those that draw would move a generator on, packed weights of the quantized ones hold addresses."""
+"""Operators that look at all of their operands before they touch memory, and may be tried on made-up ones, as may those that do the same in
+place, or to a list. Others are never run to learn what they say: those that draw would move a generator on, packed weights of the quantized
+ones hold addresses."""
+TO_LISTS = re.compile("aten::_(foreach|fused_ada|fused_sgd|amp_foreach)")
 TOGETHER = Column("meets")
 TOGETHER.add(*overloads((
-    "native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "convolution", "_cdist_forward",
+    "native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
+    "_batch_norm_with_update", "_batch_norm_with_update_functional", "batch_norm_update_stats", "convolution", "_cdist_forward",
     "_softmax_backward_data", "_log_softmax_backward_data", "grid_sampler_2d", "grid_sampler_3d", "linalg_cross", "masked_select",
 )))  # fmt: skip
 """Operators whose kernels say which floats may meet, once they have looked at sizes: they are tried on operands of likely sizes."""
@@ -76,9 +80,9 @@ def refuse(op: Any) -> None:
     guarded to fit; a number that only the run knows is left to ATen."""
     error = why_not(op, [a for a in op.args if type(a) is TracedTensor])
     tensors = op_inputs(op)
-    if error is None and (mixed(tensors) or not any([t.dtype in ALL for t in tensors])) and may_try(op):
+    if error is None and unlike(tensors) and may_try(op):
         error = refusal(known(op))
-    if error is None and op.target in TOGETHER and mixed(tensors):
+    if error is None and op.target in TOGETHER and unlike(tensors):
         error = refusal(together(op))
     if error is None and op.target in BOUNDS:
         error = beyond_bounds(op)
@@ -176,6 +180,11 @@ def mixed(tensors: Sequence[TracedTensor]) -> bool:
     return len({t.dtype for t in tensors if t.dtype in FLOATS}) > 1
 
 
+def unlike(tensors: Sequence[TracedTensor]) -> bool:
+    """Whether there is more, or something else, than floats of one of the usual dtypes."""
+    return mixed(tensors) or not all([t.dtype in ALL for t in tensors])
+
+
 def together(op: Any) -> Exception | None:
     """What ATen raises for tensors of these dtypes and of likely sizes. None if they are large."""
 
@@ -241,10 +250,26 @@ def refused(op: Any) -> bool:
     return (refusal(error) if halves else error) is not None
 
 
+def untold(op: Any) -> bool:
+    """Whether an operation has operands of unusual dtypes, and nothing tells that ATen takes them: it may raise when it runs."""
+    tensors = op_inputs(op)
+    target = op.target
+    if not unlike(tensors) or not target._schema.name.startswith("aten::"):
+        return False
+    info = op_info(target)
+    if not info.writes and None not in info.returns:  # views
+        return False
+    if target in TOGETHER:
+        return together(op) is not None
+    if may_try(op):
+        return known(op) is not None
+    return not (target._schema.name in HALVES and len({t.dtype for t in tensors}) == 1 and tensors[0].dtype in FLOATS)
+
+
 def may_try(op: Any) -> bool:
     """Whether the operation may be run on made-up operands, to hear what ATen says of their dtypes."""
     target = op.target
-    if not pointwise(target) and torch.Tag.reduction not in target.tags and target._schema.name not in TRIED:
+    if not pointwise(target) and torch.Tag.reduction not in target.tags and not is_tried(target):
         return False
     if torch.Tag.nondeterministic_seeded in target.tags:
         return False
@@ -252,6 +277,12 @@ def may_try(op: Any) -> bool:
         return False
     counts = [n for v in op.args if type(v) in (list, tuple) for n in v if type(n) is int]
     return max(counts, default=0) <= MOST_COUNTED and all(map(plain, (*op.args, *op.kwargs.values())))
+
+
+@of_operator
+def is_tried(target: Any) -> bool:
+    name = target._schema.name
+    return name in TRIED or name[-1] == "_" and name[:-1] in TRIED or TO_LISTS.match(name) is not None
 
 
 def plain(v: Any) -> bool:
@@ -265,7 +296,7 @@ MOST_COUNTED = 16
 NO_CODE = ("not support", "only support", "no longer support", "expected dtype", "not implemented", "argument alpha must", "must be either",
     "Boolean alpha", "cannot be converted to type", "can't be cast to the desired output type", "a non-complex scalar",
     "not yet implemented", "Expected object of scalar type", "to be one of", "same dtype", "should be the same", "expected scalar type",
-    "to have same dtype", "mixed dtype", "expected BoolTensor")
+    "to have same dtype", "mixed dtype", "expected BoolTensor", "negative integer powers")
 """What a kernel says of dtypes and kinds of numbers, and of texts that it does not know (the `approximate` of `gelu`)."""
 
 

@@ -626,7 +626,7 @@ def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
     if start.handling is not None:
         vm.exc = vm.world.locate(state[start.handling], root.index(start.handling))
         f.handling.append(vm.exc)
-    f.held = [v for v in held.values() if lifetimes.may_end(v)]
+    f.held = [v for item, v in held.items() if lifetimes.may_end(state[item])]
     return f
 
 

@@ -198,8 +198,8 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
     if indices.dtype is not torch.int64:
         raise Refused
     if dim is None:
-        return input.reshape(-1).gather(0, indices.reshape(-1))
-    if input.dim() != indices.dim() or not -input.dim() <= dim < input.dim():
+        return input.view(-1).gather(0, indices.view(-1))
+    if type(dim) is not int or input.dim() != indices.dim() or not -input.dim() <= dim < input.dim():
         raise Refused
     dim = dim % input.dim()
     wanted, given = list(input.shape), list(indices.shape)
@@ -238,7 +238,9 @@ def kron(input: Any, other: Any) -> Any:
 
 
 def cov(input: Any, *, correction: Any = 1, fweights: Any = None, aweights: Any = None) -> Any:
-    if fweights is not None or aweights is not None or not 0 < input.dim() <= 2 or not input.is_floating_point():
+    if fweights is not None or aweights is not None or type(correction) is not int:
+        raise Refused
+    if not 0 < input.dim() <= 2 or not input.is_floating_point():
         raise Refused
     x = input if input.dim() == 2 else input.view(1, -1)
     n = x.size(1)

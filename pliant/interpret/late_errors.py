@@ -24,6 +24,7 @@ from torch.fx.graph_module import _WrappedCall
 from pliant import native
 from pliant.bytecode import kinds as K
 from pliant.bytecode.kinds import Kind
+from pliant.graph import implemented
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.data_errors import cannot_undo, leaves_a_part, may_raise, of_others, sized_by_data
 from pliant.graph.handlers import is_written
@@ -51,9 +52,14 @@ def check(trace: Any, n: int, f: Any) -> None:
             check_apart(trace, op)
         if op.site is not None and (raises(op) or op.binds):
             raised_before.check(op.site, op.target._schema.name)
-        if not raises(op) and not op.binds or not (is_dirty(trace, i) or is_written(trace, op) and leaves_a_part(trace.ops, i)):
+        if not (raises(op) or op.binds or op_info(op.target).writes) and not is_dirty(trace, i):
             continue
-        if raises(op) and (caught_from_others(f) if of_others(op.target) else caught(f)):
+        if not (is_dirty(trace, i) or is_written(trace, op) and leaves_a_part(trace.ops, i)):
+            continue
+        raising = raises(op) or implemented.untold(op)
+        if not raising and not op.binds:
+            continue
+        if raising and (caught_from_others(f) if of_others(op.target) else caught(f)):
             raise Break("PL0041", f"{op.target._schema.name} may raise inside a try block, behind a write")
         if handles(f):
             raise Break("PL0041", f"{op.target._schema.name} may raise while an exception is handled, behind a write")

@@ -619,6 +619,8 @@ def iterable(o: Any) -> Any:
         return unpack(o)
     if t in SEQUENCES and id(o) not in vm.world.by_copy:
         return o
+    if t is types.GenericAlias:
+        return tuple([native(next, (get_iter(o),), {})])  # another one in each call, which is noted
     if t is not Generator and t not in ROWS and type(lookup(t, "__iter__")) is FunctionType:
         return o  # its `__iter__` comes back to us as well, and may do anything: it is called once
     return get_iter(o)

@@ -162,7 +162,7 @@ def key_of(value: Any, same: dict[int, int]) -> Any:
     e = liveness.number(value)
     if e is not None:
         return ("expr", id(e))
-    return (type(value), repr(value) if isinstance(value, float) else value)
+    return (type(value), repr(value) if isinstance(value, (float, complex)) else value)
 
 
 def without_detached_factories(ops: list[Any], seen: set[int], same: Same) -> list[Any]:

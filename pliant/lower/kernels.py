@@ -163,4 +163,4 @@ PLACES = frozenset(("load", "index"))
 
 def exact(value: Any) -> Any:
     """A key that tells 1 from 1.0 and True, and 0.0 from -0.0, and knows NaN."""
-    return (type(value).__name__, repr(value)) if isinstance(value, (int, float)) else value
+    return (type(value).__name__, repr(value)) if isinstance(value, (int, float, complex)) else value

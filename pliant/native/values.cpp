@@ -10,6 +10,7 @@ namespace {
 getattrofunc slot_getattr = nullptr, slot_getattr_hook = nullptr; // what a Python __getattribute__ / __getattr__ install
 richcmpfunc slot_richcompare = nullptr;                          // what a Python __eq__ installs
 PyObject *object_getattribute = nullptr, *str_getattribute = nullptr, *str_fget = nullptr, *str_torch_function = nullptr;
+PyObject *str_repr = nullptr, *str_tzinfo = nullptr;
 PyTypeObject *deque_type = nullptr;
 PyObject *tensor_type = nullptr, *plain_torch_functions = nullptr;
 
@@ -116,6 +117,39 @@ bool Held::has_dict(PyObject *x) const {
     return own && *own == ref_;
 }
 
+// Are two values of one type that are equal worth the same? `Decimal("1")` and `Decimal("1.0")` are not, nor are `list[1]` and `list[True]`,
+// times of one moment in two zones, and zeros of two signs: texts tell, where C code writes them.
+bool alike(PyObject *a, PyObject *b) {
+    PyTypeObject *t = Py_TYPE(a);
+    if (PyUnicode_CheckExact(a) || PyLong_Check(a) || PyBytes_CheckExact(a)) return true;
+    if (t == &Py_GenericAliasType || !strcmp(t->tp_name, "types.UnionType") || !strcmp(t->tp_name, "typing.Union")) {
+        for (const char *name : {"__origin__", "__args__", "__unpacked__"}) {
+            PyObject *x = PyObject_GetAttrString(a, name), *y = PyObject_GetAttrString(b, name);
+            const bool same = (!x && !y) || (x && y && eq_const(x, y));
+            Py_XDECREF(x);
+            Py_XDECREF(y);
+            PyErr_Clear();
+            if (!same) return false;
+        }
+        return true;
+    }
+    PyObject *zone = _PyType_Lookup(t, str_tzinfo);
+    if (zone && Py_TYPE(zone) == &PyGetSetDescr_Type) {
+        PyObject *in_zone = PyObject_GetAttr(a, str_tzinfo);
+        const bool none = in_zone == Py_None;
+        Py_XDECREF(in_zone);
+        if (!none) return false;
+    }
+    PyObject *f = _PyType_Lookup(t, str_repr);
+    if (!f || PyFunction_Check(f)) return false;
+    PyObject *x = PyObject_Repr(a), *y = PyObject_Repr(b);
+    const bool same = x && y && PyUnicode_Compare(x, y) == 0;
+    Py_XDECREF(x);
+    Py_XDECREF(y);
+    PyErr_Clear();
+    return same;
+}
+
 bool eq_const(PyObject *a, PyObject *b) {
     if (a == b) return true;
     PyTypeObject *t = Py_TYPE(a);
@@ -140,7 +174,7 @@ bool eq_const(PyObject *a, PyObject *b) {
     }
     if (PyDict_Check(a) || t->tp_richcompare == slot_richcompare || !t->tp_richcompare) return false;
     if (tensor_type && PyObject_TypeCheck(a, reinterpret_cast<PyTypeObject *>(tensor_type))) return false;
-    return c_equal(a, b);
+    return c_equal(a, b) && alike(a, b);
 }
 
 bool set_equals(PyObject *a, PyObject *b) {
@@ -310,6 +344,8 @@ bool values_init() {
     str_getattribute = PyUnicode_InternFromString("__getattribute__");
     str_fget = PyUnicode_InternFromString("fget");
     str_torch_function = PyUnicode_InternFromString("__torch_function__");
+    str_repr = PyUnicode_InternFromString("__repr__");
+    str_tzinfo = PyUnicode_InternFromString("tzinfo");
     object_getattribute = Py_XNewRef(_PyType_Lookup(&PyBaseObject_Type, str_getattribute));
     return object_getattribute != nullptr;
 }

@@ -80,3 +80,26 @@ def test_results_are_eagers(case, grad):
             sum((t * t).sum() for t in got).backward()
             sum((t * t).sum() for t in want).backward()
             torch.testing.assert_close(ours[1].grad, theirs[1].grad)
+
+
+UNLIKE = (0, 0.0, -0.0, False, 0j, complex(0.0, -0.0), complex(-0.0, 0.0), 1, 1.0, True, 1 + 0j)
+
+
+@pytest.mark.parametrize("op", [lambda v, c: torch.where(v > 0, v, c), lambda v, c: v * c, lambda v, c: v + c])
+def test_numbers_that_are_equal_and_not_alike(op):
+    given = torch.tensor([-1.0, 2.0, 0.0])
+    for numbers in (UNLIKE, UNLIKE[::-1]):
+
+        def f(v, numbers=numbers):
+            found = []
+            for c in numbers:
+                try:
+                    found.append(op(v, c))
+                except RuntimeError as e:
+                    found.append(type(e))
+            return found
+
+        def told(made):
+            return [(v.dtype, str(v.tolist())) if isinstance(v, torch.Tensor) else v for v in made]
+
+        assert told(pliant.compile(f)(given)) == told(f(given))

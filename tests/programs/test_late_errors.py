@@ -841,3 +841,42 @@ def count_retries(monkeypatch):
 
     monkeypatch.setattr(failures, "where", where)
     return tried
+
+
+def two(dtype):
+    return torch.arange(1, 3).to(dtype)
+
+
+WRITES = {
+    "a product of lists": (lambda a, b: torch._foreach_mul_([a, b], [a.detach() * 2, a.detach() + 0.5]), torch.float32, torch.int64),
+    "a power of lists": (lambda a, b: torch._foreach_pow_([a, b], -1), torch.float32, torch.int64),
+    "a sum in place": (lambda a, b: b.cumsum_(0), torch.float32, torch.bool),
+    "a product of matrices": (lambda a, b: a[None].addmm_(b[None, :1], a[None].detach() + 1), torch.float32, torch.float64),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("handled", [False, True])
+def test_operators_that_write_and_then_raise(name, handled):
+    op, right, wrong = WRITES[name]
+
+    def f(x, a, b, log):
+        x += 1
+        log.append(1)
+        try:
+            op(a, b)
+        except RuntimeError as e:
+            log.append(str(e).partition("\n")[0])
+            if not handled:
+                raise
+        finally:
+            x *= 2
+        return x * 3
+
+    def g(x, a, b, log):
+        log.append(1)
+        op(a, b)
+        return x * 3
+
+    for fn in (f, g):
+        check(fn, *[(two(torch.float32), two(right), two(dtype), []) for dtype in (right, wrong, right, wrong)], must_compile=False)

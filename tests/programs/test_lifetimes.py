@@ -521,3 +521,44 @@ def test_handlers_behind_breaks_leave_no_cycles() -> None:
     finally:
         gc.enable()
     assert [ref() for ref in made] == [None] * 3
+
+
+def overwritten(x: Any) -> Any:
+    t = x * 2
+    ref = weakref.ref(t, lambda r: SEEN.append("gone"))
+    SEEN.append("held")
+    t = x + 1
+    SEEN.append("after")
+    return t, ref
+
+
+def deleted_behind_a_loop(x: Any) -> Any:
+    refs = []
+    for i in range(3):
+        t = x * i
+        refs.append(weakref.ref(t, lambda r, i=i: SEEN.append(i)))
+    del t
+    SEEN.append("after")
+    return x + 1, refs
+
+
+def rows_let_go_of(x: Any) -> Any:
+    refs = []
+    for t in x:
+        refs.append(weakref.ref(t, lambda r: SEEN.append(len(SEEN))))
+    t = None
+    SEEN.append("after")
+    return x + 1, refs, t
+
+
+@pytest.mark.parametrize("f", [overwritten, deleted_behind_a_loop, rows_let_go_of])
+def test_tensors_whose_end_is_heard(f: Callable) -> None:
+    said = []
+    for run in (f, compiled(f)):
+        for n in (3, 3, 4):
+            SEEN.clear()
+            out = run(torch.ones(n))
+            SEEN.append("returned")
+            del out
+            said.append(list(SEEN))
+    assert said[:3] == said[3:]

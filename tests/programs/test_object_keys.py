@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -147,3 +149,26 @@ def test_an_optimizer_made_inside_is_learned_once(optimizer: Callable) -> None:
         captures.append(events.counters().get("captures", 0) - before)
     assert captures[1] <= 2
     assert captures[2:] == [0, 0, 0, 0]
+
+
+ALIKE = {
+    "decimals": (Decimal("1"), Decimal("1.0"), Decimal("1.00")),
+    "zeros": (Decimal("0"), Decimal("-0")),
+    "aliases": (list[1], list[1.0], list[True]),
+    "unions": (int | str, str | int),
+    "folds": (datetime.datetime(2020, 1, 1, fold=0), datetime.datetime(2020, 1, 1, fold=1)),
+    "zones": tuple([datetime.datetime(2020, 1, 1, h, tzinfo=datetime.timezone(datetime.timedelta(hours=h))) for h in (1, 2)]),
+    "ranges": (range(0), range(1, 1), range(3, 2)),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_keys_that_are_equal_and_not_alike(name):
+    def walk(d, s, x):
+        return [k for k, v in d.items()], list(d), dict(d), next(iter(s)), x + 1
+
+    def told(f):
+        return [repr(f({k: 1}, {k}, torch.ones(2))) for k in ALIKE[name] * 2]
+
+    pliant.reset()
+    assert told(pliant.compile(walk)) == told(walk)

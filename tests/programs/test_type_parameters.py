@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import sys
 import types
@@ -267,10 +268,22 @@ MADE = {
     "unpacked": lambda: [*tuple[int, str]][0],
     "unpacked by hand": lambda: next(iter(list[int])),
     "an argument": lambda: (lambda *a: a)(*list[int])[0],
+    "mapped": lambda: next(map(lambda a: a, tuple[int])),
+    "zipped": lambda: list(zip(tuple[int], tuple[str], strict=True))[0][1],
+    "counted": lambda: next(enumerate(tuple[int]))[1],
+    "chained": lambda: list(itertools.chain(tuple[int]))[0],
+    "added to a list": lambda: extended([]),
     "kept by typing": lambda: typing.Optional[int],  # noqa: UP045
     "from outside": lambda: OUTSIDE["a"],
     "out of a copy": lambda: dict(OUTSIDE).pop("a"),
 }
+
+
+def extended(items):
+    items.extend(tuple[int])
+    return items[0]
+
+
 OUTSIDE = {"a": list[int]}
 
 

@@ -6,7 +6,10 @@ where it lies (`attributes.data_descriptor`), and what only C code reads keeps t
 
 from __future__ import annotations
 
+import collections
 import datetime
+import functools
+import itertools
 import sys
 import types
 import typing
@@ -73,5 +76,17 @@ def made_alias(fn: Any, args: tuple, alias: Any) -> None:
         vm.world.made_aliases[id(alias)] = alias
 
 
-row(name="annotation", stands=(types.GenericAlias,), getattr=of_alias)
+def alias_to_c(fn: Any, a: Any) -> Any:
+    """An iterator over an alias makes another one in each call, which C code that walks it does not tell."""
+    if fn in WALKS or getattr(fn, "__name__", "") in WALKING or type(a) is UNPACKED and fn in (map, filter):
+        raise Break("PL0007", f"{fn.__name__} of what an alias gives when it is unpacked", clean=True)
+    return a
+
+
+WALKS = {
+    *(f for f in vars(itertools).values() if isinstance(f, type)), enumerate, zip, max, min, functools.reduce, collections.deque,
+} - {itertools.repeat, itertools.starmap, itertools.filterfalse, itertools.takewhile, itertools.dropwhile}  # fmt: skip
+WALKING = ("fromkeys", "extend", "extendleft", "update", "__iadd__", "__setitem__", "from_iterable")
+row(name="annotation", stands=(types.GenericAlias,), getattr=of_alias, to_c=alias_to_c)
+row(name="unpacking", stands=(UNPACKED,), to_c=alias_to_c)
 row(name="holder", located=(*(IMMUTABLE - {Decimal}), *DESCRIPTORS), locate=locate_holder)

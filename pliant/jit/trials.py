@@ -13,8 +13,11 @@ count of operations tells, so calls are timed: the entry point runs some of them
 | compiled is faster, or that is not certain in the end       | compiled; tried again after PAUSE calls, then GROWTH times  |
 | as it is, it is faster                                      | CPython runs the function; tried again, too                 |
 
-There are no trials with `background=False` (what runs would hang on a clock), where everything has to be compiled, and where gradients are
-recorded (the time of a backward pass is not that of a call).
+Where graphs have a backward pass, what is timed is all that passes in the thread from one call to the next: the pass runs there, and
+the rest (the optimizer, the data) is the same both ways, on the average. Inside of a checkpoint's function, or under other hooks on saved
+tensors, all calls run compiled: a run that is done again has to save what the first one has saved.
+
+There are no trials with `background=False` (what runs would hang on a clock), and where everything has to be compiled.
 """
 
 from __future__ import annotations
@@ -45,8 +48,8 @@ FOREVER = 1 << 62
 CERTAIN = 3.0
 """Standard errors."""
 
-Answer = tuple[bool, int, int]
-"""Whether the next calls run as they are, how many of them, and how many are timed behind these."""
+Answer = tuple[bool, int, int, bool]
+"""Whether the next calls run as they are, how many of them, how many are timed behind these, and whether up to the next call."""
 
 
 def wanted(config: Any) -> bool:
@@ -75,31 +78,31 @@ class Trial:
         self.captured = self.blocks = self.waits = 0
         self.wait = SOON // 2
         self.early: bool | None = None  # whether it is timed while machine code is waited for; None: that is still to be done
-        self.as_is = False
+        self.as_is = self.rounds = False
         self.compiled: list[float] = []
         self.plain: list[float] = []
 
     def __call__(self, point: Any, compiled: list[float], plain: list[float]) -> Answer:
         region = self.region()
         if region is None:
-            return False, FOREVER, 0
+            return False, FOREVER, 0, False
         self.compiled += compiled
         self.plain += plain
         if self.blocks:
             return self.timed(point, region)
         before, self.captured = self.captured, captures(region)
-        if len(region.codes) <= 1 or differentiates(region):
+        if len(region.codes) <= 1:
             self.wait = min(2 * self.wait, PAUSE)
-            return False, self.wait, 0
+            return False, self.wait, 0, False
         if self.captured < MANY and self.captured != before:
-            return False, SOON, 0
+            return False, SOON, 0, False
         if self.captured < MANY and self.waits < MOST_WAITS and busy():
             self.waits += 1
             if self.early is not None:
-                return self.as_is, BLOCK, 0
+                return self.as_is, BLOCK, 0, False
             self.early = True
-        self.blocks = 1
-        return self.as_is, 0, BLOCK
+        self.blocks, self.rounds = 1, differentiates(region)
+        return self.as_is, 0, BLOCK, self.rounds
 
     def timed(self, point: Any, region: Any) -> Answer:
         """A block has been timed."""
@@ -113,7 +116,7 @@ class Trial:
             certain, as_is = abs(difference) > CERTAIN * error, difference > CERTAIN * error
         if self.blocks < (EARLY_BLOCKS if self.early else MOST_BLOCKS) and not certain:
             self.blocks += 1
-            return self.as_is, 0, BLOCK
+            return self.as_is, 0, BLOCK, self.rounds
         if self.early:
             pause = BLOCK
         else:
@@ -128,7 +131,7 @@ class Trial:
         self.as_is, self.early = as_is, False
         self.blocks, self.compiled, self.plain = 0, [], []
         self.captured = captures(region)
-        return as_is, pause, 0
+        return as_is, pause, 0, False
 
 
 def captures(region: Any) -> int:

@@ -6,7 +6,7 @@ count of operations tells, so calls are timed: the entry point runs some of them
 | calls of an entry point                                     | from then on                                                |
 |-------------------------------------------------------------|-------------------------------------------------------------|
 | all of its code is one entry after the other, no breaks     | asked again after twice as many                             |
-| a call has captured                                         | asked again after SOON calls                                |
+| calls have captured more than once                          | asked again after SOON calls                                |
 | machine code is waited for                                  | timed as it is by then: it stays so until the code is there,|
 |                                                             | or runs in CPython, where that is faster                    |
 | settled, or MANY captures: a block of calls is timed        | until the difference is three times its error, MOST_BLOCKS  |
@@ -33,11 +33,11 @@ from pliant.codegen.background import background
 from pliant.jit.tiers import Storing
 
 BLOCK = 16
-SOON = 8
+SOON = 4
 MOST_BLOCKS = 8
-EARLY_BLOCKS = 2
-"""Blocks timed while machine code is waited for."""
-FEWEST = 4
+EARLY = 8
+"""Calls timed while machine code is waited for. What seems slower then runs as it is until the code is there, certain or not."""
+FEWEST = 3
 """Times of either kind that say anything."""
 MANY = 64
 """Captures, from which on nobody waits for the end of them: at once, and then each time that they have doubled."""
@@ -47,6 +47,8 @@ PAUSE, GROWTH = 2048, 8
 FOREVER = 1 << 62
 CERTAIN = 3.0
 """Standard errors."""
+FEW = 1
+"""Captures among SOON calls that keep nobody from timing: such calls are not counted."""
 
 Answer = tuple[bool, int, int, bool]
 """Whether the next calls run as they are, how many of them, how many are timed behind these, and whether up to the next call."""
@@ -94,7 +96,7 @@ class Trial:
         if len(region.codes) <= 1:
             self.wait = min(2 * self.wait, PAUSE)
             return False, self.wait, 0, False
-        if self.captured < MANY and self.captured != before:
+        if self.captured < MANY and self.captured > before + FEW:
             return False, SOON, 0, False
         if self.captured < MANY and self.waits < MOST_WAITS and busy():
             self.waits += 1
@@ -102,7 +104,7 @@ class Trial:
                 return self.as_is, BLOCK, 0, False
             self.early = True
         self.blocks, self.rounds = 1, differentiates(region)
-        return self.as_is, 0, BLOCK, self.rounds
+        return self.as_is, 0, EARLY if self.early else BLOCK, self.rounds
 
     def timed(self, point: Any, region: Any) -> Answer:
         """A block has been timed."""
@@ -113,8 +115,9 @@ class Trial:
         else:
             difference = statistics.fmean(ours) - statistics.fmean(theirs)
             error = (statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs)) ** 0.5
-            certain, as_is = abs(difference) > CERTAIN * error, difference > CERTAIN * error
-        if self.blocks < (EARLY_BLOCKS if self.early else MOST_BLOCKS) and not certain:
+            wanted = 0.0 if self.early else CERTAIN * error
+            certain, as_is = abs(difference) > wanted, difference > wanted
+        if self.blocks < MOST_BLOCKS and not certain and not self.early:
             self.blocks += 1
             return self.as_is, 0, BLOCK, self.rounds
         if self.early:
@@ -151,8 +154,8 @@ def differentiates(region: Any) -> bool:
 
 
 def trimmed(times: list[float]) -> list[float]:
-    """Without the longest eighth: what else the machine does."""
-    return sorted(times)[: len(times) - len(times) // 8]
+    """Without the longest eighth, one at least: what else the machine does."""
+    return sorted(times)[: len(times) * 7 // 8]
 
 
 __all__ = ["Trial", "captures", "hurry", "wanted"]

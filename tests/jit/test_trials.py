@@ -151,7 +151,7 @@ def test_while_machine_code_is_waited_for_what_is_faster_by_then_runs(trial, mon
     waits = [True] * 3
     monkeypatch.setattr(trials, "busy", lambda: waits.pop() if waits else False)
     p = point()
-    assert trial(p, [], []) == (False, 0, trials.BLOCK, False)  # the first wait
+    assert trial(p, [], []) == (False, 0, trials.EARLY, False)  # the first wait
     assert trial(p, [compiled] * 8, [1.0] * 8) == (as_is, trials.BLOCK, 0, False)
     assert [trial(p, [], []) for _ in range(2)] == [(as_is, trials.BLOCK, 0, False)] * 2
     assert trial(p, [], []) == (as_is, 0, trials.BLOCK, False)  # it is there
@@ -159,7 +159,7 @@ def test_while_machine_code_is_waited_for_what_is_faster_by_then_runs(trial, mon
 
 
 def test_while_something_is_captured_nothing_is_timed(trial, monkeypatch):
-    counts = iter([1, 5, 9, 9])
+    counts = iter([2, 5, 9, 10])
     monkeypatch.setattr(trials, "captures", lambda region: next(counts))
     assert [trial(point(), [], []) for _ in range(4)] == [(False, trials.SOON, 0, False)] * 3 + [(False, 0, trials.BLOCK, False)]
 

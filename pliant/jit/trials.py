@@ -17,7 +17,8 @@ Where graphs have a backward pass, what is timed is all that passes in the threa
 the rest (the optimizer, the data) is the same both ways, on the average. Inside of a checkpoint's function, or under other hooks on saved
 tensors, all calls run compiled: a run that is done again has to save what the first one has saved.
 
-There are no trials with `background=False` (what runs would hang on a clock), and where everything has to be compiled.
+There are no trials with `background=False` (what runs would hang on a clock), where everything has to be compiled, and in a process that
+is one of a group: each would go by its own clock, and a call that talks to the others is to run the same way in all of them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ import statistics
 import weakref
 from collections.abc import Iterable
 from typing import Any
+
+from torch import distributed
 
 from pliant import events, native
 from pliant.codegen import backends
@@ -93,7 +96,7 @@ class Trial:
         if self.blocks:
             return self.timed(point, region)
         before, self.captured = self.captured, captures(region)
-        if len(region.codes) <= 1:
+        if len(region.codes) <= 1 or in_group():
             self.wait = min(2 * self.wait, PAUSE)
             return False, self.wait, 0, False
         if self.captured < MANY and self.captured > before + FEW:
@@ -135,6 +138,11 @@ class Trial:
         self.blocks, self.compiled, self.plain = 0, [], []
         self.captured = captures(region)
         return as_is, pause, 0, False
+
+
+def in_group() -> bool:
+    """Whether this process is one of several that may talk to each other."""
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def captures(region: Any) -> int:

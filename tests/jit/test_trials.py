@@ -255,6 +255,11 @@ def test_what_is_checkpointed_runs_compiled_both_times(monkeypatch):
     assert len(asked) > 2
 
 
+def test_none_in_a_process_that_is_one_of_several(trial, monkeypatch):
+    monkeypatch.setattr(trials, "in_group", lambda: True)
+    assert [trial(point(), [], [])[0::2] for _ in range(5)] == [(False, 0)] * 5
+
+
 def test_none_where_the_background_is_off(monkeypatch):
     monkeypatch.setattr(trials.Trial, "timed", lambda *_: pytest.fail("it was timed"))
     still = pliant.compile(pieces, background=False)

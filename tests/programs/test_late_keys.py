@@ -98,6 +98,32 @@ def test_it_is_as_in_eager(fn: Callable, kind: Callable) -> None:
         torch.testing.assert_close(*[[*d.values()] for d in given])
 
 
+class Counted:
+    asked = 0
+
+    def __hash__(self) -> int:
+        Counted.asked += 1
+        return 1
+
+
+@pytest.mark.parametrize("n", [4, 5])
+@pytest.mark.parametrize("odd", [(Counted(), Counted()), ([1], {})], ids=["counted", "unhashable"])
+@pytest.mark.parametrize("fn", [item, chosen, written_behind])
+def test_keys_that_are_no_texts_any_more(fn: Callable, odd: tuple, n: int) -> None:
+    """Nobody asks them but the program, also to find out what has changed."""
+    compiled = pliant.compile(fn, backend="aten")
+    for k in (*"abcdef"[:n], *odd, "a", "f"):
+        outcomes: list[Any] = []
+        for f in (fn, compiled):
+            Counted.asked = 0
+            try:
+                outcomes.append(f(dict.fromkeys("abcdef", 1), k, torch.ones(2)).tolist())
+            except (KeyError, TypeError) as e:
+                outcomes.append(type(e))
+            outcomes.append(Counted.asked)
+        assert outcomes[:2] == outcomes[2:]
+
+
 def summed(d: dict, e: dict, s: dict) -> None:
     for k in d:
         s[k] = d[k] + e.get(k, 1)

@@ -24,17 +24,19 @@ GIVEN = "_given"
 
 @dataclass(frozen=True, slots=True)
 class EarlyStore:
-    """`target[key] = value`, where `old` stood: an input that nobody else holds."""
+    """`target[key] = value`, where `olds` stood: inputs that nobody else holds. `packed`: stored is a tuple of the values, else the only
+    one; the old ones stood in a tuple, too, and need not be all that did."""
 
     target: Any
     key: Any
-    value: TracedTensor
-    old: TracedTensor
+    values: tuple[TracedTensor, ...]
+    olds: tuple[TracedTensor, ...]
+    packed: bool
 
 
 def given_away(stores: list[EarlyStore]) -> tuple[list[TracedTensor], list[Any]]:
     """(the inputs, the dicts) in the order of the list that is handed to the graph in the place of the first of these inputs."""
-    return list({s.old.vid: s.old for s in stores}.values()), list({id(s.target): s.target for s in stores}.values())
+    return list({t.vid: t for s in stores for t in s.olds}.values()), list({id(s.target): s.target for s in stores}.values())
 
 
 def unpacked(stores: list[EarlyStore], names: dict[int, str]) -> list[str]:
@@ -57,10 +59,12 @@ def insert(writer: Any, steps: list[Any]) -> int | None:
     last = max((i for i, step in enumerate(steps) if can_raise(writer, i, step)), default=0)
     first: int | None = None
     for store in writer.stores:
-        name = writer.names[store.value.vid]
-        at = max(last, *(i for i, step in enumerate(steps) if i == 0 or name in step.makes or writes(writer, i, store.value)))
-        steps[at].lines.append(f"_to{numbers[id(store.target)]}[{store.key!r}] = {name}")
-        steps[at].reads.add(name)
+        names = [writer.names[t.vid] for t in store.values]
+        made = [i for i, step in enumerate(steps) if {*step.makes} & {*names} or any([writes(writer, i, t) for t in store.values])]
+        at = max(last, *made, 0)
+        value = f"({', '.join(names)},)" if store.packed else names[0]
+        steps[at].lines.append(f"_to{numbers[id(store.target)]}[{store.key!r}] = {value}")
+        steps[at].reads.update(names)
         first = at if first is None else min(first, at)
     return first
 

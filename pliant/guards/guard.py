@@ -76,7 +76,7 @@ KINDS = {
     "EMPTY": "type(x) is value, a container, and it has no items",
     "DICT_KEYS": "list(x) == value, same order, keys compared by identity or type and ==",
     "DICT_CONTAINS": "(key in x) == flag, value = (key, flag)",
-    "DICT_LACKS_ITEM": "the object read at source `value`, known by its identity, is no key of x",
+    "DICT_LACKS_ITEM": "the object read at source `value`, known by its identity, or a text, is no key of x",
     "DICT_LACKS": "value is {name: None or a type}: for each, the name is not in x; or a dict of that very type is there, and empty",
     "SET_EQUALS": "x == value, an exact set/frozenset of constants",
     "TENSOR_MATCH": "value is a TensorSpec",

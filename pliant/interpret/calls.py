@@ -22,7 +22,18 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import LEAF, TracedTensor, held_in
 from pliant.guards import source as S
 from pliant.guards.question import Raised
-from pliant.interpret import called_apart, callers_variables, gate, globalstate, heard_warnings, lifetimes, policy, process_state, shadows
+from pliant.interpret import (
+    called_apart,
+    callers_variables,
+    gate,
+    globalstate,
+    heard_warnings,
+    late_keys,
+    lifetimes,
+    policy,
+    process_state,
+    shadows,
+)
 from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import bind_class, lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
@@ -488,6 +499,8 @@ def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: d
         return vm.write_item(owner, *args, fn)  # the slot of the C class, whatever the class of `owner` makes of the operator
     if isinstance(owner, dict):
         if name in ("get", "__contains__", "__getitem__") and not kwargs and 1 <= len(args) <= 1 + (name == "get"):
+            if (late := late_keys.asked(world, h, name, args)) is not UNSET:
+                return late
             k = vm.outside_key(args[0], owner)
             if vm.holds_key(owner, k):
                 if name == "__contains__":

@@ -15,7 +15,7 @@ from pliant.graph.originals import math, operator, torch
 from pliant.graph.symnode import concrete as specialize
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import powers, shadows
+from pliant.interpret import late_keys, powers, shadows
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
@@ -300,6 +300,8 @@ def getitem(o: Any, k: Any) -> Any:
             if type(k) is LateText and vm.exploring:
                 shadows.read_all(world, o)
                 k = chosen(o, k, vm.truth, is_last_key)
+            if late_keys.may_be_late(h, k) and k.value in h.orig:
+                return late_keys.item(world, h, k)
             k = outside_key(k, o)
             if holds_key(o, k):
                 return shadows.item(world, h, k)
@@ -462,6 +464,8 @@ def contains(c: Any, x: Any) -> bool:
     h = world.by_copy.get(id(c))
     if h is not None:
         if isinstance(c, dict):
+            if late_keys.may_be_late(h, x):
+                return late_keys.is_there(world, h, x)
             x = outside_key(x, c)
             held = holds_key(c, x)
             (shadows.present if shadows.has(h.orig, x) else shadows.absent)(world, h, x)

@@ -85,10 +85,13 @@ def at(source: Source, fn: FunctionType, args: tuple, known: dict[Source, Any]) 
     return known[source]
 
 
+BY_IDENTITY = (object.__hash__, ORIGINAL.__hash__)
+
+
 def step(o: Any, op: str, arg: Any) -> Any:
     """One step of a source: what the disk can name, and slots. (No numbers of NumPy's scalars: two places may hold one object.)"""
     if op == "item":
-        return ABSENT if arg is ABSENT else read(o, "key", arg)
+        return read(o, "key", arg) if type(arg) is str or type(arg).__hash__ in BY_IDENTITY else ABSENT
     slot = next((vars(c)[arg] for c in type(o).__mro__ if arg in vars(c)), None) if op == "attr" else None
     if type(slot) is not MemberDescriptorType:
         return read(o, op, arg)

@@ -122,6 +122,7 @@ class Emitter:
         self.branches: list[Any] = []
         self.exits: list[Any] = []
         self.ends: list[int] = []  # for each effect: how many lines the effects have up to it
+        self.replayed: list[str] = []  # the lines of the effects
         self.stored: dict[int, Any] = {}  # effects, by number, that the graph makes itself
         self.name = f"__compiled_fn_{next(_serial)}"
 
@@ -132,7 +133,7 @@ class Emitter:
             EFFECTS[effect.kind](self, effect)
             self.ends.append(len(self.tail))
         # what the exit needs is made after the effects: an iterator half way through a list that has grown must find it grown
-        made, replayed = len(b.lines), self.tail
+        made, self.replayed = len(b.lines), self.tail
         self.tail = []
         place = beginning(self.code)
         exit_ = capture.exit
@@ -145,9 +146,10 @@ class Emitter:
             self.break_(exit_)
         self.gradients_of_leaves()
         head, executable = self.graph()
-        replayed = [line for i, line in enumerate(replayed) if bisect.bisect_right(self.ends, i) not in self.stored]
+        replayed = [line for i, line in enumerate(self.replayed) if bisect.bisect_right(self.ends, i) not in self.stored]
+        before, behind = stored_early.without_tuples(self, b.lines[:made]), stored_early.without_tuples(self, b.lines[made:])
         goes_on = isinstance(exit_, BreakExit)  # then others run while this function is not done
-        body = [*head, *b.lines[:made], *replayed, *b.lines[made:], *(self.emptied() if goes_on else ()), *self.tail]
+        body = [*head, *before, *replayed, *behind, *(self.emptied() if goes_on else ()), *self.tail]
         if goes_on:
             body = letting_go(body, len(body) - len(self.tail), self.states, (*b.items.values(), *b.slots.values()))
         zones = self.zones()

@@ -66,6 +66,8 @@ ITEMS = 4  # of a list, others by now, before all of them are opaque
 OTHERS = 3  # str, objects compared by identity, …
 STRUCTURE = {"LENGTH", "EMPTY", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS", "DICT_LACKS", "DICT_LACKS_ITEM"}
 WALKED = {"LENGTH", "DICT_KEYS"}
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+"""Dicts of modules whose keys are serial numbers: hooks that a call registers have others than those of the call before."""
 CONSTANTS = {"EQ_MATCH", "ID_MATCH"}
 BREAKABLE = ACTIONS.keys() - {K.FOR_ITER}
 TO_LOOP = {
@@ -261,6 +263,8 @@ class History:
             self.sites.fail(guard.site)  # counted, so that it is split at once when there are too many
         elif kind == "ID_MATCH" and equals_itself_alone(value) and self.comes_anew(source):
             return
+        elif kind == "DICT_KEYS" and value and source.arg in HOOKS and guard.site is not None and self.learn_site(guard.site, True):
+            return
         elif kind in STRUCTURE or kind == "ANSWER":
             if (guard.site is None or not self.learn_site(guard.site)) and kind != "ANSWER":
                 self.tolerate(source, BACKOFF)
@@ -302,8 +306,9 @@ class History:
                     self.places[where] = None
                     events.emit("policy", what="opaque, as all items there are", where=source.name)
 
-    def learn_site(self, site: Site) -> bool:
-        """What the instruction at `site` rests on does not hold this time. False if nothing more can be done there."""
+    def learn_site(self, site: Site, at_once: bool = False) -> bool:
+        """What the instruction at `site` rests on does not hold this time. False if nothing more can be done there. `at_once`: it will not
+        hold again."""
         code = site.code
         if code is None or site.offset < 0:
             return False
@@ -311,6 +316,8 @@ class History:
         n = self.sites.fail(site)
         if n >= patience and self.leaves_apart(site, FEW):
             return True
+        if at_once:
+            n = max(n, SHORT_CUTS, BACKOFF)
         header = loop_from(code, site.offset)
         if header is not None and not self.is_loop(code, header):
             if n >= patience:
@@ -453,6 +460,8 @@ def lesson(guard: Guard) -> Lesson:
         value = class_name(value) if made_inside(value) else None
     elif kind == "TENSOR_MATCH":
         value = value.bare()
+    elif kind == "DICT_KEYS":
+        value = bool(value)
     elif kind not in ("EQ_MATCH", "DICT_LACKS"):
         value = None
     return Lesson(faded(guard.source), kind, value, guard.site, one)

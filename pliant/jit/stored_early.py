@@ -6,6 +6,7 @@ And no more may be told from when a store is made than in eager: all that comes 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pliant.codegen.early_stores import GIVEN, EarlyStore, given_away
@@ -27,11 +28,12 @@ def stores(emitter: Any, tensors: list[TracedTensor]) -> dict[int, EarlyStore]:
     found = dict(candidates(emitter, {id(capture.world.real.get(id(t))): t for t in tensors}))
     if not found or not may_store(capture, [*tensors], [value for value, _ in b.outputs.values()]):
         return {}
-    made = made_here(capture.trace, tensors, [s.value for s in found.values()])
+    made = made_here(capture.trace, tensors, [t for s in found.values() for t in s.values])
     written = {t.storage_id for op in capture.trace.ops for t in liveness.written(op)}
     return {
         n: s for n, s in found.items()
-        if s.value.vid in made and not {s.value.storage_id, s.old.storage_id} & written and id(s.old) not in b.outputs
+        if all([t.vid in made for t in s.values]) and not {t.storage_id for t in (*s.values, *s.olds)} & written
+        and not any([id(t) in b.outputs for t in s.olds])
     }  # fmt: skip
 
 
@@ -42,13 +44,39 @@ def candidates(emitter: Any, inputs: dict[int, TracedTensor]) -> Any:
         if effect.kind not in STORING:
             return
         target, (key, value) = effect.target, effect.args if len(effect.args) == 2 else (None, None)
-        if effect.kind != "dict_set" or type(target) not in (dict, list) or type(key) not in (str, int) or type(value) is not TracedTensor:
+        if effect.kind != "dict_set" or type(target) not in (dict, list) or type(key) not in (str, int):
             continue
-        old = inputs.get(id(target[key] if type(target) is list else target.get(key)))
-        if old is None or id(value) not in b.outputs or not is_plain(value) or not is_plain(old) or not pays(value):
+        there = target[key] if type(target) is list else target.get(key)
+        packed = type(value) is tuple and type(there) is tuple
+        values, olds = (value, there) if packed else ((value,), (there,))
+        if not values or not all([type(t) is TracedTensor and id(t) in b.outputs and is_plain(t) for t in values]):
             continue
-        if is_own_slot(b, old.source) and emitter.target(target) in b.slots.values():
-            yield n, EarlyStore(target, key, value, old)
+        known = tuple([inputs[id(t)] for t in olds if id(t) in inputs])
+        if not known or not all(map(is_plain, known)) or not any(map(pays, values)):
+            continue
+        if packed and not is_own_tuple(emitter, n, value, known):
+            continue
+        if all([is_own_slot(b, t.source) for t in known]) and emitter.target(target) in b.slots.values():
+            yield n, EarlyStore(target, key, values, known, packed)
+
+
+def is_own_tuple(emitter: Any, n: int, value: tuple, olds: tuple[TracedTensor, ...]) -> bool:
+    """Whether only effect `n` has the tuple that it stores, which the emitted function has made for it; nor is the old one read whole."""
+    b = emitter.builder
+    made = b.memo.get(id(value))
+    if made is None or any([t.source.op != "index" or t.source.base in b.slots for t in olds]):
+        return False
+    effects = emitter.replayed
+    own = effects[emitter.ends[n - 1] if n else 0 : emitter.ends[n]]
+    name = re.compile(rf"\b{made.name}\b")
+    return len(own) == 1 and sum(bool(name.search(line)) for line in (*b.lines, *effects, *emitter.tail)) == 2
+
+
+def without_tuples(emitter: Any, lines: list[str]) -> list[str]:
+    """Without those that make a tuple which the graph makes instead."""
+    effects = [emitter.capture.effects[n] for n, store in emitter.stored.items() if store.packed]
+    names = {emitter.builder.memo[id(effect.args[1])].name for effect in effects}
+    return [line for line in lines if line.split(" ", 1)[0] not in names] if names else lines
 
 
 def is_plain(t: TracedTensor) -> bool:

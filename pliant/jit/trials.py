@@ -6,15 +6,19 @@ count of operations tells, so calls are timed: the entry point runs some of them
 | calls of an entry point                                     | from then on                                                |
 |-------------------------------------------------------------|-------------------------------------------------------------|
 | all of its code is one entry after the other, no breaks     | asked again after twice as many                             |
-| a call has captured                                         | asked again after SOON calls                                |
+| calls have captured more than once                          | asked again after SOON calls                                |
 | machine code is waited for                                  | timed as it is by then: it stays so until the code is there,|
 |                                                             | or runs in CPython, where that is faster                    |
 | settled, or MANY captures: a block of calls is timed        | until the difference is three times its error, MOST_BLOCKS  |
 | compiled is faster, or that is not certain in the end       | compiled; tried again after PAUSE calls, then GROWTH times  |
 | as it is, it is faster                                      | CPython runs the function; tried again, too                 |
 
-There are no trials with `background=False` (what runs would hang on a clock), where everything has to be compiled, and where gradients are
-recorded (the time of a backward pass is not that of a call).
+Where graphs have a backward pass, what is timed is all that passes in the thread from one call to the next: the pass runs there, and
+the rest (the optimizer, the data) is the same both ways, on the average. Inside of a checkpoint's function, or under other hooks on saved
+tensors, all calls run compiled: a run that is done again has to save what the first one has saved.
+
+There are no trials with `background=False` (what runs would hang on a clock), where everything has to be compiled, and in a process that
+is one of a group: each would go by its own clock, and a call that talks to the others is to run the same way in all of them.
 """
 
 from __future__ import annotations
@@ -24,17 +28,19 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from torch import distributed
+
 from pliant import events, native
 from pliant.codegen import backends
 from pliant.codegen.background import background
 from pliant.jit.tiers import Storing
 
 BLOCK = 16
-SOON = 8
+SOON = 4
 MOST_BLOCKS = 8
-EARLY_BLOCKS = 2
-"""Blocks timed while machine code is waited for."""
-FEWEST = 4
+EARLY = 8
+"""Calls timed while machine code is waited for. What seems slower then runs as it is until the code is there, certain or not."""
+FEWEST = 3
 """Times of either kind that say anything."""
 MANY = 64
 """Captures, from which on nobody waits for the end of them: at once, and then each time that they have doubled."""
@@ -44,9 +50,11 @@ PAUSE, GROWTH = 2048, 8
 FOREVER = 1 << 62
 CERTAIN = 3.0
 """Standard errors."""
+FEW = 1
+"""Captures among SOON calls that keep nobody from timing: such calls are not counted."""
 
-Answer = tuple[bool, int, int]
-"""Whether the next calls run as they are, how many of them, and how many are timed behind these."""
+Answer = tuple[bool, int, int, bool]
+"""Whether the next calls run as they are, how many of them, how many are timed behind these, and whether up to the next call."""
 
 
 def wanted(config: Any) -> bool:
@@ -75,31 +83,31 @@ class Trial:
         self.captured = self.blocks = self.waits = 0
         self.wait = SOON // 2
         self.early: bool | None = None  # whether it is timed while machine code is waited for; None: that is still to be done
-        self.as_is = False
+        self.as_is = self.rounds = False
         self.compiled: list[float] = []
         self.plain: list[float] = []
 
     def __call__(self, point: Any, compiled: list[float], plain: list[float]) -> Answer:
         region = self.region()
         if region is None:
-            return False, FOREVER, 0
+            return False, FOREVER, 0, False
         self.compiled += compiled
         self.plain += plain
         if self.blocks:
             return self.timed(point, region)
         before, self.captured = self.captured, captures(region)
-        if len(region.codes) <= 1 or differentiates(region):
+        if len(region.codes) <= 1 or in_group():
             self.wait = min(2 * self.wait, PAUSE)
-            return False, self.wait, 0
-        if self.captured < MANY and self.captured != before:
-            return False, SOON, 0
+            return False, self.wait, 0, False
+        if self.captured < MANY and self.captured > before + FEW:
+            return False, SOON, 0, False
         if self.captured < MANY and self.waits < MOST_WAITS and busy():
             self.waits += 1
             if self.early is not None:
-                return self.as_is, BLOCK, 0
+                return self.as_is, BLOCK, 0, False
             self.early = True
-        self.blocks = 1
-        return self.as_is, 0, BLOCK
+        self.blocks, self.rounds = 1, differentiates(region)
+        return self.as_is, 0, EARLY if self.early else BLOCK, self.rounds
 
     def timed(self, point: Any, region: Any) -> Answer:
         """A block has been timed."""
@@ -110,10 +118,11 @@ class Trial:
         else:
             difference = statistics.fmean(ours) - statistics.fmean(theirs)
             error = (statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs)) ** 0.5
-            certain, as_is = abs(difference) > CERTAIN * error, difference > CERTAIN * error
-        if self.blocks < (EARLY_BLOCKS if self.early else MOST_BLOCKS) and not certain:
+            wanted = 0.0 if self.early else CERTAIN * error
+            certain, as_is = abs(difference) > wanted, difference > wanted
+        if self.blocks < MOST_BLOCKS and not certain and not self.early:
             self.blocks += 1
-            return self.as_is, 0, BLOCK
+            return self.as_is, 0, BLOCK, self.rounds
         if self.early:
             pause = BLOCK
         else:
@@ -128,7 +137,12 @@ class Trial:
         self.as_is, self.early = as_is, False
         self.blocks, self.compiled, self.plain = 0, [], []
         self.captured = captures(region)
-        return as_is, pause, 0
+        return as_is, pause, 0, False
+
+
+def in_group() -> bool:
+    """Whether this process is one of several that may talk to each other."""
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def captures(region: Any) -> int:
@@ -148,8 +162,8 @@ def differentiates(region: Any) -> bool:
 
 
 def trimmed(times: list[float]) -> list[float]:
-    """Without the longest eighth: what else the machine does."""
-    return sorted(times)[: len(times) - len(times) // 8]
+    """Without the longest eighth, one at least: what else the machine does."""
+    return sorted(times)[: len(times) * 7 // 8]
 
 
 __all__ = ["Trial", "captures", "hurry", "wanted"]

@@ -1,5 +1,5 @@
 // `native.EntryPoint`: a callable that stands for a Python function, binds arguments as CPython does and tries the entries.
-#include "core.h"
+#include "state.h"
 #include <climits>
 #include <cstddef>
 #include <ctime>
@@ -17,6 +17,11 @@ struct EntryPointObject {
     int timed, turn;    // calls of a trial, and how many of them are done
     int plain;          // the calls that pass run as they are
     int under_way;      // a timed call is: 1 compiled, 2 as it is
+    int rounds;         // timed is what passes from one call to the next, which is where their backward passes run
+    int open;           // such a time has begun: 1 compiled, 2 as it is
+    double began;       // and when, in which thread, and behind how many misses
+    unsigned long long misses;
+    unsigned long thread;
 };
 PyTypeObject *entry_point_type = nullptr;
 constexpr int kRetries = 4; // a miss callback that keeps saying "retry" without an entry that holds ends in an eager call
@@ -272,23 +277,24 @@ PyObject *run_plainly(EntryPointObject *self, PyObject *const *args, size_t narg
 }
 
 // trial(entry point, seconds of compiled calls, seconds of others) -> (whether the next calls run as they are, how many of them, how many
-// are timed behind these). An error in there is told, and ends the trials.
+// are timed behind these, whether each of those up to the next call). An error in there is told, and ends the trials.
 void ask_trial(EntryPointObject *self) {
     self->left = LLONG_MAX;
     PyObject *none = PyTuple_New(0), *trial = Py_NewRef(self->trial);
     PyObject *compiled = self->times[0] ? self->times[0] : Py_XNewRef(none), *plain = self->times[1] ? self->times[1] : Py_XNewRef(none);
     self->times[0] = self->times[1] = nullptr;
-    self->timed = self->turn = 0;
+    self->timed = self->turn = self->rounds = 0;
     const int mode = pl_mode();
     if (mode != PL_OFF) pl_enter(PL_OFF);
     PyObject *answer = none ? PyObject_CallFunctionObjArgs(trial, reinterpret_cast<PyObject *>(self), compiled, plain, nullptr) : nullptr;
     if (mode != PL_OFF) pl_enter(mode);
-    int as_is = 0, timed = 0;
+    int as_is = 0, timed = 0, rounds = 0;
     long long pass = 0;
-    if (answer && PyArg_ParseTuple(answer, "pLi", &as_is, &pass, &timed)) {
+    if (answer && PyArg_ParseTuple(answer, "pLi|p", &as_is, &pass, &timed, &rounds)) {
         self->plain = as_is;
         self->left = pass;
         self->timed = timed;
+        self->rounds = rounds;
     } else {
         self->plain = 0;
         PyErr_WriteUnraisable(trial);
@@ -315,11 +321,21 @@ void note_time(EntryPointObject *self, int way, double seconds) {
     PyErr_Restore(type, error, tb);
 }
 
+// The next call comes: what has passed since the last one began is its time, if it is one thread's and nothing was captured.
+void end_round(EntryPointObject *self) {
+    const int way = self->open - 1;
+    self->open = 0;
+    if (self->thread == PyThread_get_thread_ident() && self->misses == pl_misses()) note_time(self, way, processor_seconds() - self->began);
+}
+
 // What an entry point with `trial` has in the place of `entry_point_call`. While calls are timed, they run compiled or as they are in the
 // order of the Thue-Morse sequence, which keeps in step with no period of the program's. Calls that raise or capture are not counted, and
-// a call inside of one that is timed runs as that one does.
+// a call inside of one that is timed runs as that one does. Where it is heard what is saved for gradients (checkpoints), all run compiled:
+// who runs again there saves what the first run has saved.
 PyObject *tried_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     auto *self = reinterpret_cast<EntryPointObject *>(callable);
+    if (self->open && !self->under_way) end_round(self);
+    if ((self->plain || self->timed) && pliant::saved_heard()) return entry_point_call(callable, args, nargsf, kwnames);
     if (self->left > 0 && !self->under_way) {
         self->left--;
         return self->plain ? run_plainly(self, args, nargsf, kwnames) : entry_point_call(callable, args, nargsf, kwnames);
@@ -342,7 +358,16 @@ PyObject *tried_call(PyObject *callable, PyObject *const *args, size_t nargsf, P
     PyObject *result = way ? run_plainly(self, args, nargsf, kwnames) : entry_point_call(callable, args, nargsf, kwnames);
     const double seconds = processor_seconds() - began;
     self->under_way = 0;
-    if (result && misses == pl_misses()) note_time(self, way, seconds);
+    if (result && misses == pl_misses()) {
+        if (self->rounds) {
+            self->open = way + 1;
+            self->began = began;
+            self->misses = misses;
+            self->thread = PyThread_get_thread_ident();
+        } else {
+            note_time(self, way, seconds);
+        }
+    }
     Py_DECREF(callable);
     return result;
 }
@@ -352,7 +377,7 @@ PyObject *untried(PyObject *o, PyObject *) {
     auto *self = reinterpret_cast<EntryPointObject *>(o);
     Py_CLEAR(self->times[0]);
     Py_CLEAR(self->times[1]);
-    self->left = self->timed = self->turn = self->plain = 0;
+    self->left = self->timed = self->turn = self->plain = self->rounds = self->open = 0;
     Py_RETURN_NONE;
 }
 

@@ -117,12 +117,13 @@ PyObject *item_at(PyObject *o, int64_t i, bool &owned) {
     return r;
 }
 
-// What a dict holds under an object that equals itself alone, if anything. False: it is no dict, or no such object.
+// What a dict holds under an object that equals itself alone, or a text, if anything. False: it is no dict, or no such object.
 bool find_item(PyObject *dict, PyObject *key, PyObject *&found) {
     if (!PyDict_Check(dict)) return false;
     Py_hash_t hash;
     if (Py_TYPE(key)->tp_hash == PyBaseObject_Type.tp_hash) hash = PyBaseObject_Type.tp_hash(key);
     else if (is_tensor_type(Py_TYPE(key))) hash = reinterpret_cast<Py_hash_t>(key); // `Tensor.__hash__`, which is written in Python
+    else if (PyUnicode_CheckExact(key)) hash = PyObject_Hash(key);
     else return false;
     found = dict_get(dict, key, hash);
     return true;

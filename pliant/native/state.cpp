@@ -55,13 +55,18 @@ struct StateObject {
 };
 PyTypeObject *state_type = nullptr;
 
-GlobalState now() {
-    GlobalState s;
+Local &found() {
     Local &here = local;
     if (!here.keys) {
         here.keys = static_cast<const uint64_t *>(dlsym(sym.libc10, kLocalKeys));
         here.saved = sym.saved();
     }
+    return here;
+}
+
+GlobalState now() {
+    GlobalState s;
+    const Local &here = found();
     s.included = here.keys[0];
     s.excluded = here.keys[1];
     s.function_modes = sym.function_modes();
@@ -242,6 +247,8 @@ TorchFunctionsOff::~TorchFunctionsOff() {
 }
 
 bool no_dispatch_modes() { return sym.ok && sym.dispatch_modes() == 0; }
+
+bool saved_heard() { return !sym.ok || !found().saved->empty(); }
 
 bool is_state(PyObject *o) { return Py_IS_TYPE(o, state_type); }
 

@@ -33,5 +33,7 @@ class TorchFunctionsOff {
 };
 // Are no dispatch modes on in this thread? False where that is not known.
 bool no_dispatch_modes();
+// Does somebody in this thread hear what is saved for gradients? True where that is not known.
+bool saved_heard();
 
 } // namespace pliant

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import weakref
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import pliant
 from pliant import events, native
@@ -125,21 +128,21 @@ def point():
 )
 def test_the_verdict(trial, compiled, plain, as_is):
     p = point()
-    assert trial(p, [], []) == (False, 0, trials.BLOCK)
-    answer = (False, 0, trials.BLOCK)
+    assert trial(p, [], []) == (False, 0, trials.BLOCK, False)
+    answer = (False, 0, trials.BLOCK, False)
     for blocks in range(trials.MOST_BLOCKS + 1):
         if answer[2] == 0:
             break
         answer = trial(p, compiled, plain)
-    assert answer == (as_is, trials.PAUSE, 0)
-    assert trial(p, [], []) == (as_is, 0, trials.BLOCK)  # after the pause
+    assert answer == (as_is, trials.PAUSE, 0, False)
+    assert trial(p, [], []) == (as_is, 0, trials.BLOCK, False)  # after the pause
     assert bool([e for e in events.events("policy") if "as they are" in e.fields["what"]]) == as_is
 
 
 def test_an_unclear_difference_takes_more_blocks(trial):
     p = point()
     trial(p, [], [])
-    assert trial(p, [1.0, 3.0] * 4, [1.1, 3.0] * 4) == (False, 0, trials.BLOCK)
+    assert trial(p, [1.0, 3.0] * 4, [1.1, 3.0] * 4) == (False, 0, trials.BLOCK, False)
     assert trial(p, [1.0] * 400, [4.0] * 400)[0] is False
 
 
@@ -148,17 +151,17 @@ def test_while_machine_code_is_waited_for_what_is_faster_by_then_runs(trial, mon
     waits = [True] * 3
     monkeypatch.setattr(trials, "busy", lambda: waits.pop() if waits else False)
     p = point()
-    assert trial(p, [], []) == (False, 0, trials.BLOCK)  # the first wait
-    assert trial(p, [compiled] * 8, [1.0] * 8) == (as_is, trials.BLOCK, 0)
-    assert [trial(p, [], []) for _ in range(2)] == [(as_is, trials.BLOCK, 0)] * 2
-    assert trial(p, [], []) == (as_is, 0, trials.BLOCK)  # it is there
-    assert trial(p, [0.5] * 8, [1.0] * 8) == (False, trials.PAUSE, 0)
+    assert trial(p, [], []) == (False, 0, trials.EARLY, False)  # the first wait
+    assert trial(p, [compiled] * 8, [1.0] * 8) == (as_is, trials.BLOCK, 0, False)
+    assert [trial(p, [], []) for _ in range(2)] == [(as_is, trials.BLOCK, 0, False)] * 2
+    assert trial(p, [], []) == (as_is, 0, trials.BLOCK, False)  # it is there
+    assert trial(p, [0.5] * 8, [1.0] * 8) == (False, trials.PAUSE, 0, False)
 
 
 def test_while_something_is_captured_nothing_is_timed(trial, monkeypatch):
-    counts = iter([1, 5, 9, 9])
+    counts = iter([2, 5, 9, 10])
     monkeypatch.setattr(trials, "captures", lambda region: next(counts))
-    assert [trial(point(), [], []) for _ in range(4)] == [(False, trials.SOON, 0)] * 3 + [(False, 0, trials.BLOCK)]
+    assert [trial(point(), [], []) for _ in range(4)] == [(False, trials.SOON, 0, False)] * 3 + [(False, 0, trials.BLOCK, False)]
 
 
 def test_a_trial_keeps_no_region_alive():
@@ -166,7 +169,7 @@ def test_a_trial_keeps_no_region_alive():
     t = trials.Trial(r)
     del r
     assert region() is None
-    assert t(point(), [], []) == (False, trials.FOREVER, 0)
+    assert t(point(), [], []) == (False, trials.FOREVER, 0, False)
 
 
 def pieces(x):
@@ -179,7 +182,7 @@ def pieces(x):
 def test_a_program_with_breaks_is_tried_and_one_without_is_not(monkeypatch):
     """Whatever the clock says, answers are the same."""
     asked = []
-    monkeypatch.setattr(trials.Trial, "timed", lambda self, *_: asked.append(1) or (True, 5, 0))
+    monkeypatch.setattr(trials.Trial, "timed", lambda self, *_: asked.append(1) or (True, 5, 0, False))
     with torch.no_grad():
         for fn, tried in ((pieces, True), (lambda x: x * 3 + 1, False)):
             asked.clear()
@@ -192,12 +195,73 @@ def test_a_program_with_breaks_is_tried_and_one_without_is_not(monkeypatch):
             assert bool(asked) == tried
 
 
-def test_none_where_gradients_are_recorded_or_the_background_is_off(monkeypatch):
-    monkeypatch.setattr(trials.Trial, "timed", lambda *_: pytest.fail("it was timed"))
-    w = torch.ones(4, requires_grad=True)
+def test_what_passes_between_calls_is_timed_where_gradients_are_recorded(monkeypatch):
+    """Whatever the clock says, gradients are the same."""
+    asked = []
+
+    def timed(self, *_):
+        asked.append(self.rounds)
+        return len(asked) % 2 == 0, 5, 0, False
+
+    monkeypatch.setattr(trials.Trial, "timed", timed)
+    w, v = (torch.ones(4, requires_grad=True) for _ in range(2))
     compiled = pliant.compile(lambda x: pieces(x * w), background=True)
-    for _ in range(100):
-        compiled(torch.ones(4)).sum().backward()
+    for n in range(160):
+        x = torch.ones(n % 7 + 2, 4)
+        compiled(x).sum().backward()
+        pieces(x * v).sum().backward()
+        assert torch.equal(w.grad, v.grad)
+        if n % 16 == 0:
+            pliant.synchronize()
+    assert len(asked) > 2 and all(asked)
+
+
+def test_between_calls():
+    point, ran = entry(script := Script((False, 0, 8, True), (False, 1 << 40, 0)))
+    for i in range(8):
+        if i == 4:  # "plain": another thread makes the next call
+            threading.Thread(target=point, args=(i,)).start()
+            while len(ran) == i:
+                time.sleep(0.001)
+        else:
+            point(i)
+    assert ran == [order(i) for i in range(8)]
+    point(0)
+    # rounds of compiled calls have met a miss; the one before the thread's and the thread's own began and ended in two threads
+    assert script.heard == [(0, 0), (0, 4 - [order(i) for i in (3, 4)].count("plain"))]
+
+
+def test_what_is_checkpointed_runs_compiled_both_times(monkeypatch):
+    asked = []
+    monkeypatch.setattr(trials.Trial, "timed", lambda *_: asked.append(1) or (len(asked) % 2 == 1, 5, 0, False))
+
+    def f(x, flag):
+        if flag:
+            return pieces(x * w)
+        return (x * w).sin().cos()
+
+    w = torch.full((4,), 0.5, requires_grad=True)
+    compiled = pliant.compile(f, background=True)
+    x = torch.ones(3, 4)
+    for n in range(100):
+        if n % 16 == 0:
+            pliant.synchronize()
+        y = checkpoint(lambda x: compiled(compiled(x, n % 4 == 0), False), x, use_reentrant=False)
+        compiled(x, True)
+        want = torch.autograd.grad(f(f(x, n % 4 == 0), False).sum(), w)[0]
+        w.grad = None
+        y.sum().backward()
+        torch.testing.assert_close(w.grad, want)
+    assert len(asked) > 2
+
+
+def test_none_in_a_process_that_is_one_of_several(trial, monkeypatch):
+    monkeypatch.setattr(trials, "in_group", lambda: True)
+    assert [trial(point(), [], [])[0::2] for _ in range(5)] == [(False, 0)] * 5
+
+
+def test_none_where_the_background_is_off(monkeypatch):
+    monkeypatch.setattr(trials.Trial, "timed", lambda *_: pytest.fail("it was timed"))
     still = pliant.compile(pieces, background=False)
     with torch.no_grad():
         for _ in range(100):

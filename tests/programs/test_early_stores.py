@@ -170,6 +170,90 @@ class Buffers(Layers):
         return self.seen.sum(0) + slots[0].k.sum(0)
 
 
+class Pairs(Layers):
+    """As older caches are: a list of pairs, which are replaced whole."""
+
+    def forward(self, x: torch.Tensor, past: list[Any]) -> torch.Tensor:
+        for i, layer in enumerate(self.layers):
+            k, v = past[i]
+            k, v = torch.cat([k, layer(x)], 0), torch.cat([v, x], 0)
+            past[i] = (k, v)
+            x = x + torch.softmax(x @ k.t(), -1) @ v
+        return x
+
+
+class PairsKept(Pairs):
+    """Pairs that are given back, stay in two places, are views, or of another kind than what stood there; old ones that stay."""
+
+    def forward(self, x: torch.Tensor, past: list[Any]) -> Any:
+        old, (rest, _) = past[0], past[1]
+        out = []
+        for i, layer in enumerate(self.layers):
+            k, v = torch.cat([past[i][0], layer(x)], 0), torch.cat([past[i][1], x], 0)
+            past[i] = pair = (k, v) if i != 2 else (k, v[1:])
+            if i == 3:
+                out.append(pair)
+            x = x + torch.softmax(x @ k.t(), -1).mean() * v.mean(0)
+        return x, old, rest, out
+
+
+class PairsSwapped(Pairs):
+    """One that becomes longer; one whose members change places; one that is read whole behind that."""
+
+    def forward(self, x: torch.Tensor, past: list[Any]) -> Any:
+        (k, v), (p, q), last = past[0][:2], past[1], past[2]
+        n = len(q) - len(p)
+        past[0] = (torch.cat([k, x]), torch.cat([v, x]), x + 1)
+        past[1] = (q, torch.cat([p, x]))
+        past[2] = (torch.cat([last[0], x]), last[1] * 2)
+        return past[2], len(past[0]), past[1][0], last[1] + 1, n
+
+
+def pairs_of(seed: int, one: bool) -> list[Any]:
+    g = torch.Generator().manual_seed(seed)
+    made = [(torch.randn(3, D, generator=g), torch.randn(3, D, generator=g)) for _ in range(N)]
+    return [made[0]] * N if one else made
+
+
+@pytest.mark.parametrize("how", ["native", "aten", "tiers", "verified"])
+@pytest.mark.parametrize("cls", [Pairs, PairsKept, PairsSwapped])
+def test_pairs_are_as_in_eager(cls: type, how: str) -> None:
+    eager, compiled = twins(cls, **HOWS[how])
+    for one in (False, True):
+        a, b = pairs_of(1, one), pairs_of(1, one)
+        for i in range(5):
+            x = torch.randn(1 + i % 2, D)
+            with torch.no_grad():
+                expected, got = eager(x, a), compiled(x, b)
+            close(got, expected)
+            close(b, a)
+            assert [[x is y for x in b for y in b]] == [[x is y for x in a for y in a]]
+            if cls is PairsKept:
+                assert got[3][0] is b[3]
+            if cls is PairsSwapped:
+                assert got[0] is b[2] and got[2] is b[1][0]
+
+
+@pytest.mark.parametrize("how", ["native", "aten"])
+def test_pairs_are_freed_when_they_are_in_eager(how: str) -> None:
+    eager, compiled = twins(Pairs, **HOWS[how])
+    a, b = pairs_of(1, False), pairs_of(1, False)
+
+    def freed(fn: Callable, x: torch.Tensor, past: list[Any]) -> list[Any]:
+        seen: list[Any] = []
+        refs = [weakref.ref(t, lambda _: seen.append([len(k) for k, _ in past])) for pair in past for t in pair]
+        fn(x, past)
+        assert all(r() is None for r in refs)
+        return seen
+
+    with torch.no_grad():
+        for i in range(4):
+            x = torch.randn(1, D)
+            expected, got = freed(eager, x, a), freed(compiled, x, b)
+            if i > 1:  # by then the number of rows is a symbol
+                assert got == expected
+
+
 MODULES = [Plain, InDicts, InLists, InScopes, Suppressed, Counted, Broken, Kept, Viewed, Written, Shared, Buffers]
 
 

@@ -172,3 +172,51 @@ def test_keys_that_are_equal_and_not_alike(name):
 
     pliant.reset()
     assert told(pliant.compile(walk)) == told(walk)
+
+
+def listens(m: nn.Module) -> Callable:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        heard: list[torch.Tensor] = []
+        handles = [layer.register_forward_hook(lambda module, given, result: heard.append(result.mean())) for layer in m]
+        y = m(x)
+        for h in handles:
+            h.remove()
+        return y.sum() + torch.stack(heard).sum()
+
+    return f
+
+
+def doubles(m: nn.Module) -> Callable:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        h = m.register_forward_pre_hook(lambda module, given: (given[0] * 2,))
+        y = m(x)
+        time.sleep(0)
+        h.remove()
+        return m(x) + y
+
+    return f
+
+
+@pytest.mark.parametrize("make", [listens, doubles])
+def test_hooks_that_each_call_registers_are_learned_once(make: Callable) -> None:
+    """A serial number is their key, another one each time: the first other one says so."""
+    f = make(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
+    compiled = pliant.compile(f, backend="aten")
+    captures = []
+    for n in (3, 5, 6, 7, 9, 4):
+        x = torch.arange(4.0 * n).reshape(n, 4) / 10
+        before = events.counters().get("captures", 0)
+        torch.testing.assert_close(compiled(x), f(x))
+        captures.append(events.counters().get("captures", 0) - before)
+    assert captures[2:] == [0, 0, 0, 0], captures
+
+
+def test_a_hook_set_later_breaks_no_graph() -> None:
+    m = nn.Linear(4, 4)
+    compiled = pliant.compile(lambda x: m(x) * 2, backend="aten")
+    x = torch.ones(2, 4)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), m(x) * 2)
+        m.register_forward_hook(lambda module, given, result: result + 1)
+        torch.testing.assert_close(compiled(x), m(x) * 2)
+    assert events.counters().get("graph_breaks", 0) <= 1

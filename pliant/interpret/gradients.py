@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pliant.graph.dispatch import same
@@ -36,6 +36,8 @@ from pliant.interpret import checkpoints, globalstate, in_torch, policy, tape, t
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
+from pliant.interpret.capture import UNSET
+from pliant.interpret.gate import told_by_itself
 from pliant.interpret.late_text import LateText, hold_to_type
 from pliant.interpret.local_names import local_names, local_value
 from pliant.interpret.lookasides import lookaside
@@ -421,13 +423,23 @@ def l_autograd_backward(args: tuple, kw: dict) -> None:
     """`torch.autograd.backward(tensors, …)`."""
     values = dict(zip(OF_AUTOGRAD, args, strict=False)) | kw
     heads, seeds = values.get("tensors"), values.get("grad_tensors")
-    if values.get("grad_variables") is not None or seeds is not None and type(seeds) is not type(heads):
+    if values.get("grad_variables") is not None:
         raise Break("PL0020", "backward()", clean=True)
     backward(several(heads), None if seeds is None else several(seeds), values)
 
 
 def several(tensors: Any) -> list[Any]:
     return [tensors] if type(tensors) is TracedTensor else unpack(tensors)
+
+
+def gone_through(tensors: Any) -> Any:
+    """What PyTorch makes a tuple of (a view of a dict, a generator, an object with an `__iter__`), as a tuple; anything else as it is."""
+    t = type(tensors)
+    if t is TracedTensor or issubclass(t, (list, tuple, dict, Mapping)) or lookup(t, "__torch_function__") is not UNSET:
+        return tensors
+    if lookup(t, "__iter__") is UNSET and lookup(t, "__getitem__") is UNSET or told_by_itself(tensors):
+        return tensors
+    return tuple(unpack(tensors))
 
 
 def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) -> None:
@@ -450,7 +462,7 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     leaves = list({id(x): x for _, ends in found for x in ends}.values())
     if values.get("inputs") is not None:
         checkpoints.gradients_asked(True)
-        wanted = several(values["inputs"])
+        wanted = several(values["inputs"].values() if type(values["inputs"]) is dict else values["inputs"])
         if not wanted or not all([any(x is leaf for leaf in leaves) or inside(x) for x in wanted]):
             raise Break("PL0020", "backward(inputs=…) of others than leaves", clean=True)
         if not all(map(made_here, wanted)):
@@ -594,6 +606,8 @@ def l_grad(args: tuple, kw: dict) -> Any:
     that were set before; refuse what was freed. The tape is kept, since the region may be differentiated too.
     """
     values = dict(zip(OF_GRAD, args, strict=False)) | kw
+    values |= {n: gone_through(values[n]) for n in OF_GRAD[:3] if values.get(n) is not None}
+    args, kw = tuple([values[n] for n in OF_GRAD[: len(args)]]), {k: values[k] for k in kw}
     if vm.world.levels.entered or "outputs" not in values or "inputs" not in values or not set(values) <= set(OF_GRAD):
         return graph_call(torch.autograd.grad, args, kw)
     heads, inputs = (several(values[n].values() if type(values[n]) is dict else values[n]) for n in ("outputs", "inputs"))

@@ -26,7 +26,8 @@ CHECKS_DATA.add(*overloads((
     "masked_scatter", "masked_scatter_", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "multilabel_margin_loss_forward",
     "binary_cross_entropy", "max_unpool2d", "max_unpool3d", "_ctc_loss", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex",
     "_linalg_solve_ex", "_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "linalg_eig", "linalg_lstsq", "linalg_pinv", "cholesky",
-    "cholesky_inverse", "repeat_interleave", "bincount", "histc", "histogram", "one_hot", "multinomial", "normal", "poisson", "binomial", "_pack_padded_sequence", "segment_reduce", "_assert_async", "_functional_assert_async",
+    "cholesky_inverse", "repeat_interleave", "bincount", "histc", "histogram", "one_hot", "multinomial", "normal", "poisson",
+    "binomial", "_pack_padded_sequence", "segment_reduce", "_assert_async", "_functional_assert_async",
     "fake_quantize_per_channel_affine_cachemask", "_local_scalar_dense",
 )))  # fmt: skip
 _aten = torch.ops.aten

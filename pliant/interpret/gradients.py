@@ -32,7 +32,7 @@ from pliant.graph.traced import (
     tensors_of,
 )
 from pliant.guards import views
-from pliant.interpret import checkpoints, globalstate, in_torch, policy, tape, tensor_subclasses, wrapped_functions
+from pliant.interpret import checkpoints, frozen_leaves, globalstate, in_torch, policy, tape, tensor_subclasses, wrapped_functions
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
@@ -355,7 +355,7 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
     if real is not None:
         if on and t.requires_grad:
             takes_gradients(t, "requires_grad_()")
-        return t if t.requires_grad is on else make_leaf(t, real)
+        return t if t.requires_grad is on or frozen_leaves.switch(t, on) else make_leaf(t, real)
     if t.requires_grad is on and not (on and borrows(t)):
         return t
     if LEAF in vm.refused or on and t.vid in vm.trace.frozen:
@@ -448,6 +448,7 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     Captured where all leaves are plain parameters of the outside, or made here; anything else (hooks, `create_graph`, inputs that have a
     history outside) is left to the engine.
     """
+    frozen_leaves.refuse_gradients()
     if globalstate.heard():
         raise Break("PL0020", "backward(), of which a mode is told", clean=True)
     told = [t for t in tensors_of([heads, seeds, values.get("inputs")]) if tensor_subclasses.overrides(t.pytype)]
@@ -613,6 +614,7 @@ def l_grad(args: tuple, kw: dict) -> Any:
     heads, inputs = (several(values[n].values() if type(values[n]) is dict else values[n]) for n in ("outputs", "inputs"))
     if not all([type(t) is TracedTensor and not is_stand(t) for t in (*heads, *inputs)]):
         raise Break("PL0020", "autograd.grad() of others than tensors", clean=True)
+    frozen_leaves.refuse_gradients()
     if "backward" in vm.refused:
         raise Break("PL0020", "autograd.grad() through a part of what is differentiated later", clean=True)
     checkpoints.gradients_asked(True, values.get("is_grads_batched"))

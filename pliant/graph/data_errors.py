@@ -26,10 +26,12 @@ CHECKS_DATA.add(*overloads((
     "masked_scatter", "masked_scatter_", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "multilabel_margin_loss_forward",
     "binary_cross_entropy", "max_unpool2d", "max_unpool3d", "_ctc_loss", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex",
     "_linalg_solve_ex", "_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "linalg_eig", "linalg_lstsq", "linalg_pinv", "cholesky",
-    "cholesky_inverse", "repeat_interleave", "bincount", "histc", "histogram", "one_hot", "multinomial", "normal", "normal_", "poisson",
-    "binomial", "bernoulli", "bernoulli_", "_pack_padded_sequence", "segment_reduce", "_assert_async", "_functional_assert_async",
+    "cholesky_inverse", "repeat_interleave", "bincount", "histc", "histogram", "one_hot", "multinomial", "normal", "poisson",
+    "binomial", "_pack_padded_sequence", "segment_reduce", "_assert_async", "_functional_assert_async",
     "fake_quantize_per_channel_affine_cachemask", "_local_scalar_dense",
 )))  # fmt: skip
+_aten = torch.ops.aten
+CHECKS_DATA.add(_aten.bernoulli.default, _aten.bernoulli.out, _aten.bernoulli.Tensor, _aten.bernoulli.Tensor_out, _aten.bernoulli_.Tensor)
 OVERWRITING = Column("overwrites")
 OVERWRITING.add(*overloads(("index_put_", "_index_put_impl_", "put_", "scatter_", "index_copy_", "index_fill_")))
 """They write while they look at one index after another, and write the same if that is done again, unless they accumulate or reduce."""
@@ -90,6 +92,12 @@ def is_range(get: Callable[..., Any]) -> bool:
     return high is None or at_least(high, 0 if low is None else low, itself=False)
 
 
+def is_chance(get: Callable[..., Any]) -> bool:
+    """Whether the number to draw by is known to be a probability."""
+    p = 0.5 if get("p") is None else get("p")
+    return at_least(p, 0) and at_least(1, p)
+
+
 def has_dim(get: Callable[..., Any]) -> bool:
     rank = len(get("self").sizes)
     return -rank <= get("dim") < rank
@@ -101,6 +109,7 @@ for _names, _refuses in {
     "exponential_": lambda get: not (get("lambd") is None or at_least(get("lambd"), 0, itself=False)),
     "uniform_": lambda get: not at_least(1.0 if get("to") is None else get("to"), 0.0 if get("from") is None else get("from")),
     "random_ randint randint_like": lambda get: not is_range(get),
+    "normal_ normal_functional": lambda get: not at_least(1.0 if get("std") is None else get("std"), 0),
     "clamp_ clip_": lambda get: get("min") is None and get("max") is None,
     "lcm lcm_ gcd gcd_": lambda get: get("self").dtype.is_floating_point,
     "isclose": lambda get: get("self").dtype is not get("other").dtype,
@@ -110,6 +119,8 @@ for _names, _refuses in {
     "as_strided": lambda get: any([type(n) is int and n < 0 for n in get("stride")]),
 }.items():
     REFUSES.update(dict.fromkeys(overloads(_names.split()), _refuses))
+for _op in (_aten.bernoulli.p, _aten.bernoulli.float_out, _aten.bernoulli_.float):
+    REFUSES[_op] = lambda get: not is_chance(get)
 
 
 def may_find_nothing(op: Any) -> bool:

@@ -65,7 +65,8 @@ def callback(fn: Any) -> Any:
     if type(fn) is Callback:
         return fn
     inner = fn.__func__ if type(fn) is MethodType else fn
-    if type(inner) is FunctionType and not policy.stands_alone(inner) and not policy.runs_natively(inner.__code__):
+    known = id(inner) not in vm.world.function_sources  # else it is known by its code alone, which C code may not read
+    if type(inner) is FunctionType and known and not policy.stands_alone(inner) and not policy.runs_natively(inner.__code__):
         return fn
     return Callback(no_ids(fn))
 

@@ -139,7 +139,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     keyed = kwargs.get("key") is not None and type(fn) is BuiltinType
     args = tuple([(gate.ordered_by if keyed else to_c)(fn, a, i) for i, a in enumerate(args)])
     if kwargs:
-        kwargs = {k: to_c(fn, a) for k, a in kwargs.items()}
+        kwargs = {k: a if keyed and k == "key" else to_c(fn, a) for k, a in kwargs.items()}
         if keyed:
             kwargs["key"] = vm.callback_key(kwargs["key"])
     if isinstance(getattr(fn, "__self__", None), set) and fn.__name__ == "pop":

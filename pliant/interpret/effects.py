@@ -11,7 +11,7 @@ from pliant.graph.originals import make_leaf, needed
 from pliant.graph.seeding import put_back
 from pliant.graph.traced import TracedTensor
 from pliant.guards.views import walked
-from pliant.interpret import set_order, shadows, tracebacks
+from pliant.interpret import frozen_leaves, set_order, shadows, tracebacks
 from pliant.interpret.capture import UNSET, Effect
 from pliant.interpret.late_text import TextNeeded
 from pliant.interpret.shadows import WRITTEN, Shadow, stored
@@ -52,6 +52,7 @@ def written_so_far(world: World, written: list[Shadow]) -> list[Effect]:
         out += [Effect("call", next, ((counter,), {}))] * times
     out += [Effect("call", _warnings._filters_mutated, ((), {}))] * world.filters_mutated  # type: ignore[attr-defined]
     out += [Effect("call", make_leaf, ((t,), {})) for t in world.made_leaves.values()]
+    out += frozen_leaves.effects(world)
     out += [Effect("call", needed, ((h,), {})) for h in world.hooks_to_set if not h.removed]
     out += [Effect("call", put_back, ((g, g.state), {})) for g in drawn_from(world)]
     out += tracebacks.effects()
@@ -113,7 +114,7 @@ def of_different(met: list[tuple[Any, Any]]) -> list[tuple]:
 def keep_changed_apart(world: World) -> None:
     """A tensor, an instance with slots or a counter that was changed without a shadow must not be another one that was met."""
     changed = [o for o, _ in world.tensor_writes.values()] + [o for o, *_ in world.counters.values()]
-    changed += [*world.made_leaves.values(), *[h.t for h in world.hooks_to_set]]
+    changed += [*world.made_leaves.values(), *[t for t, _ in world.frozen_leaves.values()], *[h.t for h in world.hooks_to_set]]
     for o in {id(o): o for o in changed}.values():
         if issubclass(type(o), type):  # classes are known by identity
             continue

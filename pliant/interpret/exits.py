@@ -77,7 +77,7 @@ def prepared(f: Frame, side: bool) -> Any:
         raise refusal(f"more than {MOST} side exits in one graph")
     if of_while(f.decoded, f.pc - 1):
         raise refusal("the test of a `while` loop, or inside of one")
-    if torch.is_grad_enabled() and any(t.requires_grad for t in vm.trace.inputs):
+    if torch.is_grad_enabled() and any(t.requires_grad for t in vm.trace.inputs) and not vm.trace.freed:
         raise NotNow("PL0001", "gradients may flow through the graph")
     if f.moved == f.pc or globalstate.user_modes() or vm.pending is not None:
         raise refusal("code of the program is running below")

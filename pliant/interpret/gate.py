@@ -126,7 +126,8 @@ def to_c(fn: Any, a: Any, position: int | None = None) -> Any:
             ordered(a)
     elif id(a) in world.outside:
         if has_c_state(t) and not stored(fn, a, position) and not (name_of(fn) in TEXTS and known_text(a)):  # type: ignore[arg-type]
-            raise unreadable(fn, a)
+            if t is not FunctionType or not keeps_functions(fn):
+                raise unreadable(fn, a)
         if isinstance(getattr(fn, "__self__", None), KEYED):
             lookup(t, "__hash__"), lookup(t, "__eq__")
             world.known_by_identity(a)
@@ -215,6 +216,17 @@ def stored(fn: Any, a: Any, position: int | None) -> bool:
 
 
 POSITIONAL = (list, collections.deque)
+
+
+def keeps_functions(fn: Any) -> bool:
+    """Whether C code only keeps a function that it is given, and calls it, which comes back to the interpreter."""
+    return id(fn) in KEEPING or name_of(fn) == "__init__" and isinstance(getattr(fn, "__self__", None), collections.defaultdict)
+
+
+KEEPING = {
+    *map(id, (collections.defaultdict, collections.defaultdict.__init__, dict.__new__)),  # the last: of classes derived from it
+    *map(id, (functools.partial, functools.partial.__new__, types.MethodType)),
+}  # fmt: skip
 
 
 def equal_to_itself(t: type) -> bool:

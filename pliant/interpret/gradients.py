@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pliant.graph.dispatch import same
@@ -32,10 +32,12 @@ from pliant.graph.traced import (
     tensors_of,
 )
 from pliant.guards import views
-from pliant.interpret import checkpoints, globalstate, in_torch, policy, tape, tensor_subclasses, wrapped_functions
+from pliant.interpret import checkpoints, frozen_leaves, globalstate, in_torch, policy, tape, tensor_subclasses, wrapped_functions
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
+from pliant.interpret.capture import UNSET
+from pliant.interpret.gate import told_by_itself
 from pliant.interpret.late_text import LateText, hold_to_type
 from pliant.interpret.local_names import local_names, local_value
 from pliant.interpret.lookasides import lookaside
@@ -353,7 +355,7 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
     if real is not None:
         if on and t.requires_grad:
             takes_gradients(t, "requires_grad_()")
-        return t if t.requires_grad is on else make_leaf(t, real)
+        return t if t.requires_grad is on or frozen_leaves.switch(t, on) else make_leaf(t, real)
     if t.requires_grad is on and not (on and borrows(t)):
         return t
     if LEAF in vm.refused or on and t.vid in vm.trace.frozen:
@@ -421,7 +423,7 @@ def l_autograd_backward(args: tuple, kw: dict) -> None:
     """`torch.autograd.backward(tensors, …)`."""
     values = dict(zip(OF_AUTOGRAD, args, strict=False)) | kw
     heads, seeds = values.get("tensors"), values.get("grad_tensors")
-    if values.get("grad_variables") is not None or seeds is not None and type(seeds) is not type(heads):
+    if values.get("grad_variables") is not None:
         raise Break("PL0020", "backward()", clean=True)
     backward(several(heads), None if seeds is None else several(seeds), values)
 
@@ -430,12 +432,23 @@ def several(tensors: Any) -> list[Any]:
     return [tensors] if type(tensors) is TracedTensor else unpack(tensors)
 
 
+def gone_through(tensors: Any) -> Any:
+    """What PyTorch makes a tuple of (a view of a dict, a generator, an object with an `__iter__`), as a tuple; anything else as it is."""
+    t = type(tensors)
+    if t is TracedTensor or issubclass(t, (list, tuple, dict, Mapping)) or lookup(t, "__torch_function__") is not UNSET:
+        return tensors
+    if lookup(t, "__iter__") is UNSET and lookup(t, "__getitem__") is UNSET or told_by_itself(tensors):
+        return tensors
+    return tuple(unpack(tensors))
+
+
 def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) -> None:
     """The gradients of the leaves that the heads reach, then what `AccumulateGrad` does with each.
 
     Captured where all leaves are plain parameters of the outside, or made here; anything else (hooks, `create_graph`, inputs that have a
     history outside) is left to the engine.
     """
+    frozen_leaves.refuse_gradients()
     if globalstate.heard():
         raise Break("PL0020", "backward(), of which a mode is told", clean=True)
     told = [t for t in tensors_of([heads, seeds, values.get("inputs")]) if tensor_subclasses.overrides(t.pytype)]
@@ -450,7 +463,7 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     leaves = list({id(x): x for _, ends in found for x in ends}.values())
     if values.get("inputs") is not None:
         checkpoints.gradients_asked(True)
-        wanted = several(values["inputs"])
+        wanted = several(values["inputs"].values() if type(values["inputs"]) is dict else values["inputs"])
         if not wanted or not all([any(x is leaf for leaf in leaves) or inside(x) for x in wanted]):
             raise Break("PL0020", "backward(inputs=…) of others than leaves", clean=True)
         if not all(map(made_here, wanted)):
@@ -594,11 +607,14 @@ def l_grad(args: tuple, kw: dict) -> Any:
     that were set before; refuse what was freed. The tape is kept, since the region may be differentiated too.
     """
     values = dict(zip(OF_GRAD, args, strict=False)) | kw
+    values |= {n: gone_through(values[n]) for n in OF_GRAD[:3] if values.get(n) is not None}
+    args, kw = tuple([values[n] for n in OF_GRAD[: len(args)]]), {k: values[k] for k in kw}
     if vm.world.levels.entered or "outputs" not in values or "inputs" not in values or not set(values) <= set(OF_GRAD):
         return graph_call(torch.autograd.grad, args, kw)
     heads, inputs = (several(values[n].values() if type(values[n]) is dict else values[n]) for n in ("outputs", "inputs"))
     if not all([type(t) is TracedTensor and not is_stand(t) for t in (*heads, *inputs)]):
         raise Break("PL0020", "autograd.grad() of others than tensors", clean=True)
+    frozen_leaves.refuse_gradients()
     if "backward" in vm.refused:
         raise Break("PL0020", "autograd.grad() through a part of what is differentiated later", clean=True)
     checkpoints.gradients_asked(True, values.get("is_grads_batched"))

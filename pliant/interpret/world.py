@@ -88,6 +88,7 @@ class World:
         self.tensor_dicts: dict[int, tuple] = {}  # id of a tensor made here -> (it, its `__dict__`, whether the program has given it that)
         self.class_writes: set[str] = set()  # names of attributes of classes among them
         self.made_leaves: dict[int, Any] = {}  # id of a tensor from outside -> it, which has gradients from now on
+        self.frozen_leaves: dict[int, tuple] = {}  # id of a parameter from outside -> (it, operations before it was without gradients)
         self.own_gradients: dict[int, tuple] = {}  # id of a leaf made here -> (it, its gradient)
         self.keys: dict[type, dict[Source, None]] = {}  # by type, the sources of what was a key by its identity
         self.context_values: dict[int, tuple] = {}  # id(ContextVar) -> (variable, value, value at the start)

@@ -35,6 +35,7 @@ from pliant.interpret import (
     callers_variables,
     capture,
     collection_paused,
+    frozen_leaves,
     interrupts,
     late_errors,
 )
@@ -446,6 +447,8 @@ class Region:
         record.history.calls.met(found.world.inlined.values())
         for inlined, _, operations, _ in found.world.inlined.values():
             self.sites.functions.note(inlined, operations, True)
+        if not frozen_leaves.whole(found.world):
+            raise Reconsider(where(code), "a parameter is without gradients at the end", frozen_leaves.FLAGS)
         if found.trace.scope.mixed:
             raise Reconsider(where(code), "behind a side exit something is assumed of a value from before it", SIDE_EXITS)
         dims.check(found.trace.scope)

@@ -21,16 +21,19 @@ from dataclasses import dataclass
 from operator import is_
 from typing import Any
 
+from pliant.graph.originals import torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.capture import Capture, Start
 from pliant.interpret.exits import NotNow
-from pliant.interpret.state import Break
+from pliant.interpret.state import Break, vm
 from pliant.jit import resume
 from pliant.jit.branches import Branch
 from pliant.jit.emit import EFFECTS, Context, Emitter
 from pliant.jit.emitted_functions import beginning, place_of
 from pliant.jit.frame_liveness import letting_go
 from pliant.jit.reconstruct import CannotReconstruct
+from pliant.jit.torn import went_backward_from
+from pliant.lower.leaves import nodes_under
 
 WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -55,6 +58,15 @@ def made(capture: Capture, fn: Any, context: Context, start: Start | None) -> Si
         raise Break("PL0035", str(e)) from e
     finally:
         del writer.builder
+
+
+def went_backward(v: Any) -> bool:
+    """Whether `backward()` has freed the history of a value, if that is a tensor with one: all that is left of it is that it is freed."""
+    if type(v) is not TracedTensor or not v.requires_grad:
+        return True
+    trace = vm.trace
+    plain = v.pytype is torch.Tensor and v.grad_fn is not None and not trace.hooked and not trace.data_memory
+    return plain and id(v) not in vm.world.retained and not trace.freed.isdisjoint(nodes_under([v.grad_fn]))
 
 
 @dataclass(slots=True, eq=False)
@@ -129,14 +141,16 @@ class ExitWriter(Emitter):
         zones = self.zones()  # before it is listed what is given: it may read more
         body = [*b.lines[:made], *replayed, *b.lines[made:], *self.tail]
         values = [value for value, _ in b.outputs.values()]
-        if any(type(v) is TracedTensor and v.requires_grad for v in values):
+        torn = [name for value, name in b.outputs.values() if type(value) is TracedTensor and value.requires_grad]
+        if torn and (len(torn) > 1 or not all(map(went_backward, values))):  # of several, one may be the gradient of another
             raise NotNow("PL0001", "gradients flow through what the other side needs")
         words = set(WORD.findall("\n".join([*body, *self.states.values()])))
         params = [] if self.start is not None else [name for name in self.params if name in words]
         given = [*(("param", name) for name in params), *(("item", i) for i in b.items), *(("slot", key) for key in b.slots)]
         names = [*params, *b.items.values(), *b.slots.values(), *(name for _, name in b.outputs.values())]
         body = letting_go(body, len(body) - len(self.tail), self.states, names)
-        body = [*([f"[{', '.join(names)}] = _e"] if names else []), "_e.clear()", *body]
+        without = [f"{name} = {b.constant(went_backward_from, 'went_backward_from')}({name})" for name in torn]
+        body = [*([f"[{', '.join(names)}] = _e"] if names else []), "_e.clear()", *without, *body]
         text = f"def {self.name}(_e):\n" + "".join(f"    {x}\n" for x in body)
         assert exit_.site is not None and exit_.site.code is not None
         branch = self.context.branches.at(exit_.site)

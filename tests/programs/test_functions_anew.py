@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import gc
+import itertools
 import types
 
 import pytest
@@ -299,3 +301,49 @@ def test_functions_compared_behind_a_break():
         return x + 1 if how == ONE else x - 1 if how == behind_a_break else x * 2
 
     check(program, *[(torch.ones(n), f) for n, f in ((3, ONE), (4, TWO), (5, behind_a_break), (3, TWO))], breaks=1)
+
+
+GIVEN_TO_C = {
+    "a factory": lambda f: collections.defaultdict(f)[1],
+    "a factory of a class": lambda f: Filled(f)[1],
+    "partial": lambda f: functools.partial(f, plus=2)(),
+    "partial of partial": lambda f: functools.partial(functools.partial(f, plus=2), 3)(),
+    "method": lambda f: types.MethodType(f, 3)(),
+    "sorted": lambda f: sorted([1, 3, 2], key=lambda v: f(v))[0] + sorted([3, 1, 2], key=f)[0],
+    "max": lambda f: max([1, 3, 2], key=f) + min([1, 3, 2], key=f),
+    "map": lambda f: sum(map(f, [1, 2])),
+    "starmap": lambda f: sum(itertools.starmap(f, [(1, 2), (3, 4)])),
+    "accumulate": lambda f: list(itertools.accumulate([1, 2, 3], f))[-1],
+}
+
+
+class Filled(collections.defaultdict):
+    pass
+
+
+@pytest.mark.parametrize("name", GIVEN_TO_C)
+def test_functions_given_to_c_code_behind_a_break(name):
+    """C code that only keeps a function, and calls it, may have one that is known by its code alone; it broke the graph."""
+    given = GIVEN_TO_C[name]
+
+    def program(x, f):
+        pliant.graph_break()
+        return x * given(f)
+
+    def made(n):
+        return lambda a=1, plus=0: a * n + plus
+
+    check(program, *[(torch.ones(3 + n % 2), made(n)) for n in (1, 2, -3, 4, 2)], breaks=1)
+
+
+def test_a_factory_is_the_one_of_the_call():
+    def program(x, o):
+        pliant.graph_break()
+        o.kept, o.part = collections.defaultdict(o.make), functools.partial(o.make)
+        return x * len(o.kept[1])
+
+    run = pliant.compile(program)
+    for n in (1, 2, 3, 4):
+        o = types.SimpleNamespace(make=lambda n=n: [0] * n)
+        assert torch.equal(run(torch.ones(3), o), torch.ones(3) * n)
+        assert o.kept.default_factory is o.make and o.part.func is o.make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import traceback
 
@@ -522,3 +523,35 @@ def test_inputs_that_share_memory(program, order):
                 error = type(e)
             found.append((x.tolist(), y.tolist(), told, error))
         assert found[0] == found[1]
+
+
+class Noisy(torch.nn.Module):
+    """What it stores has gradients, and comes behind a write to a buffer and in front of a draw that raises nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.first, self.last = torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 2)
+        self.seen, self.told = None, []
+
+    def forward(self, x):
+        self.seen = self.norm(self.first(x))
+        y = torch.nn.functional.dropout(self.seen, 0.5) + torch.zeros_like(x).normal_(0, 0.1) * torch.bernoulli(x, 0.5)
+        self.told.append(y.detach().abs().max().item())
+        return self.last(y * self.told[-1]).sum()
+
+
+def test_draws_and_numbers_behind_what_is_stored_with_gradients():
+    torch.manual_seed(0)
+    eager = Noisy()
+    other = copy.deepcopy(eager)
+    run = compiled(other)
+    for n in (3, 5, 4):
+        x = torch.randn(n, 4)
+        found = []
+        for fn, m in ((eager, eager), (run, other)):
+            torch.manual_seed(n)
+            m.zero_grad()
+            (fn(x) + m.seen.square().sum()).backward()
+            found.append((m.seen.detach(), torch.tensor(m.told), m.norm.running_mean, m.first.weight.grad))
+        torch.testing.assert_close(*found)
+    assert pliant.stats()["graph_breaks"] == 0

@@ -5,6 +5,7 @@ PYTEST_DONT_REWRITE: the programs keep their own asserts.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 
@@ -278,6 +279,36 @@ def forward_mode(x):
 def backward_with_inputs(x):
     a, b = W.clone().requires_grad_(), W.clone().requires_grad_()
     ((x @ a) @ b).sum().backward(inputs=[a])
+    return a.grad, b.grad is None
+
+
+MAKE_INPUTS = {
+    "a view of a dict": lambda a, b: {"a": a, "b": b}.values(),
+    "a view of an ordered dict": lambda a, b: collections.OrderedDict(a=a, b=b).values(),
+    "keys": lambda a, b: {a: 1, b: 2}.keys(),
+    "a generator": lambda a, b: (p for p in (a, b)),
+    "an iterator": lambda a, b: reversed([b, a]),
+}
+
+
+def gradients_of_iterables(make):
+    def f(x):
+        a, b = W.clone().requires_grad_(), W.clone().requires_grad_()
+        y = (x @ a).cos() @ b
+        g = torch.autograd.grad(make(y.sum(), (y * y).sum()), make(a, b), make(torch.tensor(2.0), x.sum()), create_graph=True)
+        torch.autograd.backward(make(g[0].sum(), y.sum()), make(torch.tensor(1.0), x.sum()), inputs=make(a, b))
+        return *g, a.grad, b.grad
+
+    return f
+
+
+programs(__name__, *ROWS, **WHOLE)({f"gradients of {k}": gradients_of_iterables(v) for k, v in MAKE_INPUTS.items()})
+
+
+@program(*ROWS, **WHOLE)
+def backward_with_inputs_of_a_dict(x):
+    a, b = W.clone().requires_grad_(), W.clone().requires_grad_()
+    ((x @ a) @ b).sum().backward(inputs={"a": a})
     return a.grad, b.grad is None
 
 

@@ -202,6 +202,7 @@ def differentiable(block: Block, results: list[Any], record: Callable[[], Any]) 
         def forward(ctx: Any, *given: TracedTensor) -> Any:
             make, made = work.pop()
             make()
+            vm.trace.ops[-1].grad = True  # as the program has it: within this function gradients are off
             return tuple(made)
 
         @staticmethod

@@ -6,10 +6,8 @@ of the call, and CPython makes it; what is given tensors in there is compiled as
 
 | what keeps changing                                             | from then on                                          |
 |-----------------------------------------------------------------|-------------------------------------------------------|
-| what a function without any operation walks (a list             | at once: the outermost function around it that does   |
-| comprehension over numbers and texts)                           | FEW operations or less is called apart                |
-| a decision of a function that does FEW operations or less, when | the same                                              |
-| the graph would be split there                                  |                                                       |
+| what a function without any operation walks (a list             | the outermost function around it that does FEW        |
+| comprehension over numbers and texts), beyond short lists       | operations or less is called apart                    |
 | SOME decisions of a function                                    | it is split at each further one the first time        |
 | MANY decisions of a function that does EACH operations for each | it is called apart, and CPython runs all of it        |
 | of them at most                                                 |                                                       |
@@ -27,7 +25,7 @@ from pliant import events, native
 from pliant.jit.resume import origin_of
 from pliant.jit.weak_ids import WeakIdDict
 
-FEW = 32
+FEW = 16
 SOME, MANY = 2, 4
 EACH = 8
 
@@ -52,9 +50,9 @@ class Calls:
                 before = self.known.get(code)
                 self.known[code] = Call(weakref.ref(caller), max(operations, before.operations if before is not None else 0))
 
-    def around(self, code: CodeType, most: int) -> CodeType | None:
-        """The outermost function around `code` (or itself) with FEW operations, if that one has no more than `most`."""
-        found, seen = None, set()
+    def around(self, code: CodeType) -> CodeType | None:
+        """The outermost function around `code` (or itself) with FEW operations, if that one has none."""
+        found, most, seen = None, 0, set()
         while (call := self.known.get(code)) is not None and call.operations <= most and id(code) not in seen:
             found, most = code, FEW
             seen.add(id(code))

@@ -50,7 +50,7 @@ from pliant.interpret.opaque import ClassName, class_name
 from pliant.jit import branches
 from pliant.jit.branches import Branches
 from pliant.jit.changes import module_state
-from pliant.jit.functions_apart import FEW, Calls, Functions
+from pliant.jit.functions_apart import Calls, Functions
 from pliant.jit.plain_python import PlainPython
 from pliant.jit.raising_lines import RaisingLines
 from pliant.jit.resume import origin_of
@@ -257,10 +257,10 @@ class History:
         elif type(value) is ClassName and value in self.sites.made - self.sites.anew and carried(source):
             self.sites.anew.add(value)
             events.emit("policy", what="another class in each call", where=".".join(value))
-        elif kind in STRUCTURE and guard.site is not None and self.leaves_apart(guard.site, 0):
-            return
         elif kind in WALKED and guard.site is not None and self.comes_and_goes(guard.site):
             self.sites.fail(guard.site)  # counted, so that it is split at once when there are too many
+        elif kind in WALKED and guard.site is not None and (kind == "LENGTH" or value) and self.leaves_apart(guard.site):
+            return  # (a dict that was empty is filled once)
         elif kind == "ID_MATCH" and equals_itself_alone(value) and self.comes_anew(source):
             return
         elif kind == "DICT_KEYS" and value and source.arg in HOOKS and guard.site is not None and self.learn_site(guard.site, True):
@@ -314,8 +314,6 @@ class History:
             return False
         patience = 1 if self.sites.functions.impatient(origin_of(code)[0]) else BACKOFF
         n = self.sites.fail(site)
-        if n >= patience and self.leaves_apart(site, FEW):
-            return True
         if at_once:
             n = max(n, SHORT_CUTS, BACKOFF)
         header = loop_from(code, site.offset)
@@ -335,9 +333,9 @@ class History:
         """Whether each length (each list of keys) that is met here gets a graph of its own."""
         return not self.sites.functions.impatient(origin_of(site.code)[0]) and self.sites.lists.come_and_go(site)
 
-    def leaves_apart(self, site: Site, most: int) -> bool:
-        """Whether the function that this instruction is in, which does no more than so many operations, is called apart from now on."""
-        found = self.calls.around(site.code, most) if site.code is not None else None
+    def leaves_apart(self, site: Site) -> bool:
+        """Whether the function that this instruction is in, in which no operation is, is called apart from now on."""
+        found = self.calls.around(site.code) if site.code is not None else None
         if found is None:
             return False
         self.sites.functions.call_apart(found)

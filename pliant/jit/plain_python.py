@@ -28,7 +28,7 @@ from pliant.jit.nested_frames import calls_python
 from pliant.jit.weak_ids import WeakIdDict
 
 FEW = 4
-MANY = 8
+MANY = 16
 WORTH_IT = 3
 """Calls of PyTorch that save what the guards and the frame of a piece cost."""
 UNKNOWN = WORTH_IT + 1

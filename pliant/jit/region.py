@@ -580,8 +580,8 @@ class Region:
         events.emit("graph_break", frame_id=found.frame_id, code=exit_.code, reason=exit_.reason, site=exit_.site)
         if self.config.fullgraph or found.world.error_on_break:
             raise GraphBreakError(f"{exit_.code}: {exit_.reason}\n  at {exit_.site}")
-        if exit_.code in LEARNED and len(exit_.frames) > 1:
-            found.world.history.leaves_apart(exit_.site, 0)
+        if found.world.listed and exit_.code in LEARNED and len(exit_.frames) > 1:
+            found.world.history.leaves_apart(exit_.site)
         for frame in exit_.frames:
             if frame.lasti >= 0:
                 found.world.history.breaks_in_loop(frame.code, frame.lasti * 2)

@@ -138,7 +138,8 @@ def test_that_each_call_makes_another_class_is_learned_once(fn) -> None:
         x = torch.randn(3)
         assert same(compiled(x), fn(x))
         counts.append(pliant.stats()["captures"])
-    assert counts[-1] == counts[1 if fn is not two_classes else 2], counts
+    late = (two_classes, replaced_in_a_loop)  # what is behind the breaks of the second one is left to CPython, and the frame captured again
+    assert counts[-1] == counts[2 if fn in late else 1], counts
 
 
 def same(a: object, b: object) -> bool:

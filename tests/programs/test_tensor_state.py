@@ -1016,7 +1016,6 @@ listed(__name__, {
     "default_tensor_type": "it is deprecated, and warns",
     "inference_saved": "an operator raises inside `try`",
     "version_changed_by_hand": "the engine is told to count",
-    "version_kept": "the engine is told not to count",
     "d_data_written_after_use": "a result that another one comes from is written through .data",
     "d_retained_given_back": "a tensor whose gradient is retained outlives the graph",
     "d_hook_that_keeps": "a hook changes a list",

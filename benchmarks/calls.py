@@ -123,10 +123,8 @@ def main() -> None:
     console = Console(width=max(Console().width, 110))
     results = []
     for name in args.systems.split(","):
-        outcome = workers.run("benchmarks.calls", ["--worker", name, "--batches", str(args.batches), "--calls", str(args.calls)])
-        results += [r for r in outcome.reports if r["event"] == "case"]
-        if outcome.status != "ok":
-            console.print(f"{name}: {outcome.status}\n{outcome.error}", markup=False)
+        words = ["--worker", name, "--batches", str(args.batches), "--calls", str(args.calls)]
+        results += workers.told(name, "benchmarks.calls", words, "case")
     table = Table(title="one warm call, µs: `plain` is the same arithmetic written bare")
     for heading in ("case", "system", "compiled", "plain", "overhead"):
         table.add_column(heading, justify="left" if heading in ("case", "system") else "right")

@@ -521,10 +521,7 @@ def main() -> None:
         return
     results: list[dict[str, Any]] = []
     for name in args.systems.split(","):
-        outcome = workers.run("benchmarks.numpy_programs", ["--worker", name], limit_s=1800)
-        results += [r for r in outcome.reports if r["event"] == "program"]
-        if outcome.status != "ok":
-            print(f"{name}: {outcome.status}\n{outcome.error}")
+        results += workers.told(name, "benchmarks.numpy_programs", ["--worker", name], "program", 1800)
     show(results, Console())
     if args.json:
         with open(args.json, "w") as f:

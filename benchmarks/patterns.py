@@ -182,10 +182,7 @@ def main() -> None:
     console = Console(width=max(Console().width, 110))
     results = []
     for name in args.systems.split(","):
-        outcome = workers.run("benchmarks.patterns", ["--worker", name], limit_s=1200)
-        results += [r for r in outcome.reports if r["event"] == "pattern"]
-        if outcome.status != "ok":
-            console.print(f"{name}: {outcome.status}\n{outcome.error}", markup=False)
+        results += workers.told(name, "benchmarks.patterns", ["--worker", name], "pattern", 1200)
     show(results, console)
     if args.json:
         with open(args.json, "w") as file:

@@ -116,10 +116,8 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     for app in args.only.split(","):
         for system in args.systems.split(","):
-            outcome = workers.run("benchmarks.applications", ["--worker", system, app, "--calls", str(args.calls)], limit_s=args.limit)
-            results += [r for r in outcome.reports if r["event"] == "application"]
-            if outcome.status != "ok":
-                console.print(f"{app} {system}: {outcome.status}\n{outcome.error[-800:]}", markup=False)
+            words = ["--worker", system, app, "--calls", str(args.calls)]
+            results += workers.told(f"{app} {system}", "benchmarks.applications", words, "application", args.limit)
             if args.json:
                 with open(args.json, "w") as file:
                     json.dump(results, file, indent=1)

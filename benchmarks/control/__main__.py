@@ -127,10 +127,7 @@ def main() -> None:
     console = Console(width=max(Console().width, 140))
     results: list[dict[str, Any]] = []
     for system in args.systems.split(","):
-        outcome = workers.run("benchmarks.control", ["--worker", system, "--programs", ",".join(names)], limit_s=args.limit)
-        results += [r for r in outcome.reports if r["event"] == "control"]
-        if outcome.status != "ok":
-            console.print(f"{system}: {outcome.status}\n{outcome.error}", markup=False)
+        results += workers.told(system, "benchmarks.control", ["--worker", system, "--programs", ",".join(names)], "control", args.limit)
         if args.json:
             with open(args.json, "w") as file:
                 json.dump(results, file, indent=1)

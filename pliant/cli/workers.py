@@ -74,3 +74,11 @@ def run(
             errors.seek(0)
             out.status, out.error = "failed", errors.read().decode(errors="replace").strip()[-4000:]
     return out
+
+
+def told(title: str, module: str, words: list[str], event: str, limit_s: float | None = None) -> list[dict[str, Any]]:
+    """The reports of that event from a run of its own. How it ended, if not well, is printed under the title."""
+    outcome = run(module, words, limit_s=limit_s)
+    if outcome.status != "ok":
+        print(f"{title}: {outcome.status}\n{outcome.error}")
+    return [r for r in outcome.reports if r["event"] == event]

@@ -1,7 +1,7 @@
 """Functions that are called where they might be interpreted: Python alone, whose decisions keep changing (`jit/functions_apart.py`).
 
 A capture notes of each call that it interprets how many operations came of it. The graph breaks in front of calls of functions that were
-found to be better off apart; CPython makes the call, and what it hands to tensors is compiled as a region of its own, as below any break.
+found to be better off apart; CPython makes the call, and what is given tensors in there is compiled as below any break.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from pliant.bytecode import kinds as K
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.state import Break, Frame, vm
 
-CHANGING = "this decision kept changing, so both sides are compiled"
 CALLS = (K.CALL, K.CALL_KW, K.CALL_EX)
 
 
 def begins(f: Frame) -> int:
     """A call is about to be interpreted: the operations that there are. Breaks where it is to be made by CPython."""
-    if f.watched and called_by(f.parent) and vm.history.called_apart(f.code):
+    if f.watched and caller_of(f) is not None and vm.history.called_apart(f.code):
         raise Break("PL0015", "decisions in this function keep changing, and hardly anything in it is done with tensors: it is called")
     return operations()
 
 
 def ends(f: Frame, before: int) -> None:
     """It has been interpreted to its end, or to where the graph breaks."""
-    caller = f.parent
-    if caller is not None and called_by(caller):
+    caller = caller_of(f)
+    if caller is not None:
         seen, here = vm.world.inlined, operations() - before
         whole = sys.exc_info()[0] is None
         found = seen.get(id(f.code))
@@ -58,6 +57,9 @@ def has_dims(a: Any) -> bool:
     return type(a) is TracedTensor and len(a.sizes) > 0
 
 
-def called_by(caller: Any) -> bool:
-    """Whether the graph can break at the call: an instruction of a plain frame makes it, not C code, and not the end of something."""
-    return caller is not None and caller.decoded.kinds[caller.pc - 1] in CALLS and not caller.decoded.is_generator
+def caller_of(f: Frame) -> Frame | None:
+    """The frame that calls this one, if the graph can break at the call: a plain one, in which an instruction calls, not C code."""
+    caller = f.parent
+    if caller is None or caller.decoded.is_generator or caller.decoded.kinds[caller.pc - 1] not in CALLS:
+        return None
+    return caller

@@ -26,7 +26,6 @@ from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, to_sym, truth
 from pliant.graph.traced import TracedTensor, tensors_of
 from pliant.interpret import globalstate, late_errors
-from pliant.interpret.called_apart import CHANGING
 from pliant.interpret.calls import graph_call
 from pliant.interpret.capture import UNSET
 from pliant.interpret.carried_values import alike, apart, equal, flat, is_new, join, merged, parts, rebuilt, tensor
@@ -44,6 +43,7 @@ from pliant.interpret.walks import RESTART, Counter, place
 
 ALONE = 2
 """References to what a local variable alone holds, when `sys.getrefcount` is asked."""
+CHANGING = "this decision kept changing, so both sides are compiled"
 TRIES = 8
 """How often a round is captured before what it carries must have settled."""
 
@@ -672,4 +672,4 @@ def inside_of(cell: Any) -> Any:
 
 vm.at_branch = at_branch
 vm.next_of_data = next_of_data
-__all__ = ["RESTART", "Stopped", "at_header"]
+__all__ = ["CHANGING", "RESTART", "Stopped", "at_header"]

@@ -12,9 +12,8 @@ from pliant.graph.symnode import SYMS
 from pliant.graph.traced import Untraceable, is_limit
 from pliant.interpret import callers_variables, checks, lifetimes, names_told, shadows, slips, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
-from pliant.interpret.called_apart import CHANGING
 from pliant.interpret.capture import FrameState, LeftToPython
-from pliant.interpret.data_loops import at_header
+from pliant.interpret.data_loops import CHANGING, at_header
 from pliant.interpret.late_items import may_be_late
 from pliant.interpret.late_text import TextNeeded, writable
 from pliant.interpret.opcodes_build import call_operands

@@ -42,14 +42,14 @@ from pliant.bytecode import instructions, kind_at
 from pliant.bytecode import kinds as K
 from pliant.bytecode.natural_loops import loop_around, ways
 from pliant.config import BACKOFF
-from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import torch
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source, WeakPath, ending, faded, holder, places
 from pliant.interpret.actions import ACTIONS
 from pliant.interpret.opaque import ClassName, class_name
 from pliant.jit import branches
 from pliant.jit.branches import Branches
-from pliant.jit.changes import module_state
+from pliant.jit.changes import BY_IDENTITY, module_state
 from pliant.jit.functions_apart import Calls, Functions
 from pliant.jit.plain_python import PlainPython
 from pliant.jit.raising_lines import RaisingLines
@@ -372,7 +372,7 @@ def made_inside(cls: type) -> bool:
 
 def equals_itself_alone(cls: Any) -> bool:
     """Whether a guard may be about the objects of this class because they are keys."""
-    return type(cls) is not ClassName and made_in_python(cls) and cls.__hash__ in (object.__hash__, ORIGINAL.__hash__)
+    return type(cls) is not ClassName and made_in_python(cls) and cls.__hash__ in BY_IDENTITY
 
 
 def is_class(value: Any) -> bool:

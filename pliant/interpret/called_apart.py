@@ -7,19 +7,21 @@ found to be better off apart; CPython makes the call, and what is given tensors 
 from __future__ import annotations
 
 import sys
+from operator import length_hint
 from typing import Any
 
 from pliant.bytecode import kinds as K
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.state import Break, Frame, vm
 
+APART = "decisions in this function keep changing, and hardly anything in it is done with tensors: it is called"
 CALLS = (K.CALL, K.CALL_KW, K.CALL_EX)
 
 
 def begins(f: Frame) -> int:
     """A call is about to be interpreted: the operations that there are. Breaks where it is to be made by CPython."""
     if f.watched and caller_of(f) is not None and vm.history.called_apart(f.code):
-        raise Break("PL0015", "decisions in this function keep changing, and hardly anything in it is done with tensors: it is called")
+        raise Break("PL0015", APART)
     return operations()
 
 
@@ -32,6 +34,21 @@ def ends(f: Frame, before: int) -> None:
         found = seen.get(id(f.code))
         if found is None or found[2] < here or whole > found[3]:
             seen[id(f.code)] = f.code, caller.code, here, whole
+
+
+def walk_begins(f: Frame, it: Any) -> None:
+    """An iterator of C has been made by the instruction in front of which `f` stands."""
+    if length_hint(it):  # a loop over nothing says nothing
+        vm.world.walks[id(it)] = it, f.code, f.decoded.offsets[f.pc - 1], operations()
+
+
+def walk_ends(it: Any) -> None:
+    """A loop is over, since its iterator is: whether nothing was done with tensors in any of its rounds."""
+    found = vm.world.walks.pop(id(it), None)
+    if found is not None:
+        _, code, offset, before = found
+        walked = vm.world.walked.setdefault(id(code), (code, {}))[1]
+        walked[offset] = max(walked.get(offset, 0), operations() - before)
 
 
 def operations() -> int:

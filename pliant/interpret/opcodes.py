@@ -16,7 +16,7 @@ from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
-from pliant.interpret import exception_groups, shadows
+from pliant.interpret import called_apart, exception_groups, shadows
 from pliant.interpret.attributes import CONTENTS, Empty, getattr_, lookup
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
@@ -24,7 +24,7 @@ from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.same_objects import identical
-from pliant.interpret.slots import binary, compare, contains, get_iter, get_next, truth, unary
+from pliant.interpret.slots import QUIET_ITERATORS, binary, compare, contains, get_iter, get_next, truth, unary
 from pliant.interpret.special_methods import has_ways_of_its_own, of_special
 from pliant.interpret.state import Break, LoopBackSignal, changed, taken, vm, writes
 from pliant.interpret.tracebacks import about_to_raise, none_at_hand, suppressed
@@ -458,7 +458,9 @@ def jump_if_false_or_pop(f: Any, a: int) -> None:
 
 @op(K.GET_ITER)
 def op_get_iter(f: Any, a: Any) -> None:
-    f.stack[-1] = get_iter(f.stack[-1])
+    f.stack[-1] = it = get_iter(f.stack[-1])
+    if type(it) in QUIET_ITERATORS:
+        called_apart.walk_begins(f, it)
 
 
 @op(K.FOR_ITER)
@@ -466,7 +468,7 @@ def for_iter(f: Any, a: int) -> None:
     try:
         f.stack.append(get_next(f.stack[-1]))
     except StopIteration:
-        f.stack.pop()
+        called_apart.walk_ends(f.stack.pop())
         f.pc = a
 
 

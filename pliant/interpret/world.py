@@ -83,6 +83,8 @@ class World:
         self.remade_functions: dict[int, tuple] = {}  # id of a function made with such a class -> (class, name, wrapped or not)
         self.computes = 0, 0  # calls of PyTorch looked at, and how many of these are given tensors
         self.inlined: dict[int, tuple] = {}  # id of a code -> (it, its caller's, operations of a call, whether to its end)
+        self.walks: dict[int, tuple] = {}  # id of an iterator -> (it, the code that made it, where, operations before)
+        self.walked: dict[int, tuple] = {}  # id of a code -> (it, {where it makes an iterator: operations in a loop over that, to its end})
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}  # (id, name) -> (a tensor, an object with slots or a class of the outside, what it got)
         self.tensor_dicts: dict[int, tuple] = {}  # id of a tensor made here -> (it, its `__dict__`, whether the program has given it that)

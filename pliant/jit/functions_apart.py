@@ -8,6 +8,8 @@ of the call, and CPython makes it; what is given tensors in there is compiled as
 |-----------------------------------------------------------------|-------------------------------------------------------|
 | what a function without any operation walks (a list             | the outermost function around it that does FEW        |
 | comprehension over numbers and texts), beyond short lists       | operations or less is called apart                    |
+| what is walked by a loop in whose rounds there is none, in a    | the same                                              |
+| function with FEW at most: long lists, or a third length        |                                                       |
 | SOME decisions of a function                                    | it is split at each further one the first time        |
 | MANY decisions of a function that does EACH operations for each | it is called apart, and CPython runs all of it        |
 | of them at most                                                 |                                                       |
@@ -42,17 +44,30 @@ class Calls:
 
     def __init__(self) -> None:
         self.known: WeakIdDict[Call] = WeakIdDict()
+        self.walked: WeakIdDict[dict[int, int]] = WeakIdDict()  # operations in a loop at most, by where its iterator is made
 
-    def met(self, calls: Iterable[tuple[CodeType, CodeType, int, bool]]) -> None:
-        """A capture has made these calls: what of, who by, operations, whether to their end."""
+    def met(
+        self, calls: Iterable[tuple[CodeType, CodeType, int, bool]], walks: Iterable[tuple[CodeType, dict[int, int]]] = ()
+    ) -> None:
+        """A capture has made these calls (what of, who by, operations, whether to their end) and has walked so."""
+        for code, walked in walks:
+            most = self.walked.get(code)
+            if most is None:
+                most = self.walked[code] = {}
+            for offset, operations in walked.items():
+                most[offset] = max(most.get(offset, 0), operations)
         for code, caller, operations, whole in calls:
             if whole:
                 before = self.known.get(code)
                 self.known[code] = Call(weakref.ref(caller), max(operations, before.operations if before is not None else 0))
 
-    def around(self, code: CodeType) -> CodeType | None:
-        """The outermost function around `code` (or itself) with FEW operations, if that one has none."""
-        found, most, seen = None, 0, set()
+    def idle(self, code: CodeType, offset: int) -> bool:
+        """Whether nothing is done with tensors in loops over what is walked from this instruction on."""
+        return (self.walked.get(code) or {}).get(offset) == 0
+
+    def around(self, code: CodeType, most: int) -> CodeType | None:
+        """The outermost function around `code` (or itself) with FEW operations, if that one has `most`."""
+        found, seen = None, set()
         while (call := self.known.get(code)) is not None and call.operations <= most and id(code) not in seen:
             found, most = code, FEW
             seen.add(id(code))

@@ -50,7 +50,7 @@ from pliant.interpret.opaque import ClassName, class_name
 from pliant.jit import branches
 from pliant.jit.branches import Branches
 from pliant.jit.changes import BY_IDENTITY, module_state
-from pliant.jit.functions_apart import Calls, Functions
+from pliant.jit.functions_apart import FEW, Calls, Functions
 from pliant.jit.plain_python import PlainPython
 from pliant.jit.raising_lines import RaisingLines
 from pliant.jit.resume import origin_of
@@ -334,8 +334,12 @@ class History:
         return not self.sites.functions.impatient(origin_of(site.code)[0]) and self.sites.lists.come_and_go(site)
 
     def leaves_apart(self, site: Site) -> bool:
-        """Whether the function that this instruction is in, in which no operation is, is called apart from now on."""
-        found = self.calls.around(site.code) if site.code is not None else None
+        """Whether the function that this instruction is in is called apart from now on: none of its operations, or none of what walks from
+        there on, is given tensors."""
+        if site.code is None:
+            return False
+        idle = self.calls.idle(site.code, site.offset) and self.sites.lists.many(site)
+        found = self.calls.around(site.code, FEW if idle else 0)
         if found is None:
             return False
         self.sites.functions.call_apart(found)

@@ -21,6 +21,7 @@ from typing import Any
 
 from pliant import events, native
 from pliant.graph.traced import TracedTensor
+from pliant.interpret.called_apart import APART
 from pliant.interpret.capture import BreakExit, Return
 from pliant.interpret.lookasides import PYTHON_ALONE
 from pliant.jit import resume
@@ -41,7 +42,7 @@ def exit_name(exit_: Any) -> str:
     """How a piece ends: DECISION where its own frame decides something of numbers, whatever else by the name of the exit's class."""
     if type(exit_) is BreakExit and len(exit_.frames) == 1:
         kind, *what = exit_.action
-        if kind in DECISIONS or exit_.reason == PYTHON_ALONE or kind == "call" and of_python_alone(*what):
+        if kind in DECISIONS or exit_.reason in (PYTHON_ALONE, APART) or kind == "call" and of_python_alone(*what):
             return DECISION
     return type(exit_).__name__
 

@@ -444,7 +444,7 @@ class Region:
         record.history.small.capture = record.captures
         found = self.captured(fn, args, start, record)
         found.frame_id = frame_id
-        record.history.calls.met(found.world.inlined.values())
+        record.history.calls.met(found.world.inlined.values(), found.world.walked.values())
         for inlined, _, operations, _ in found.world.inlined.values():
             self.sites.functions.note(inlined, operations, True)
         if not frozen_leaves.whole(found.world):

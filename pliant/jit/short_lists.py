@@ -56,6 +56,11 @@ class ShortLists:
         walk.met.append(now)
         walk.large |= operations > LARGE
 
+    def many(self, site: Site) -> bool:
+        """Whether the instruction at `site` has met more than two lengths, or a long list."""
+        walk = (self.walks.get(site.code) or {}).get(site.offset)
+        return walk is not None and (len(walk.met) > 2 or max(walk.lengths) > LONGEST)
+
     def come_and_go(self, site: Site) -> bool:
         """Whether each length that the instruction at `site` meets is to have a graph of its own."""
         walk = (self.walks.get(site.code) or {}).get(site.offset)

@@ -53,6 +53,77 @@ def test_what_makes_a_batch_is_called(fn):
     assert pliant.stats()["captures"] <= stats["captures"] + 1  # (a size of 1)
 
 
+def padded(rows):
+    """A few things are done with tensors beside the loops over Python's own."""
+    out = []
+    for key in ("ids", "others"):
+        ids = [r[key] for r in rows]
+        lengths = torch.tensor([len(i) for i in ids])
+        begins = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)[:-1]])
+        out.append((torch.tensor([k for i in ids for k in i]), begins))
+    return out, torch.tensor([r["x"] for r in rows])
+
+
+def in_loops(rows):
+    ids, begins, x, at = [], [], [], 0
+    for r in rows:
+        x.append(r["x"])
+        begins.append(at)
+        for k in r["ids"]:
+            ids.append(k)
+            at += 1
+    return [(torch.tensor(ids).clamp(max=40), torch.tensor(begins))], torch.tensor(x) * 2
+
+
+TABLE = torch.nn.EmbeddingBag(50, 4, mode="sum")
+
+
+def bags_of(collate):
+    def bags(rows):
+        features, x = collate(rows)
+        hidden = LAYER(x).relu()
+        for ids, begins in features:
+            hidden = hidden * TABLE(ids, begins).sigmoid()
+        return hidden.sum(1).softmax(0) @ hidden
+
+    return bags
+
+
+@pytest.mark.parametrize("collate", [padded, in_loops], ids=lambda f: f.__name__)
+def test_walks_beside_a_few_operations(collate):
+    """Rounds in which nothing is done with tensors: the function around them is called, though it does a few things itself."""
+    bags = bags_of(collate)
+    compiled = helpers.compiled(bags)
+    rows = [[{**r, "others": r["ids"][::-1]} for r in batch(seed)] for seed in range(60)]
+    for some in rows[:20]:
+        torch.testing.assert_close(compiled(some), bags(some))
+    stats = pliant.stats()
+    assert stats["captures"] <= 10
+    assert stats["graph_breaks"] <= 2
+    for some in rows[20:]:
+        torch.testing.assert_close(compiled(some), bags(some))
+    assert pliant.stats()["captures"] <= stats["captures"] + 1
+
+
+def scaled(x, weights):
+    for w in weights:
+        x = x * w
+    return x.relu()
+
+
+def of_scaled(x, weights):
+    return LAYER(scaled(x, weights)).sum()
+
+
+def test_a_walk_that_was_of_nothing_first():
+    """A loop without a round says nothing of what is done in its rounds."""
+    compiled = helpers.compiled(of_scaled)
+    for count in (0, 0, 3, 0, 5, 9, 12, 15):
+        x, weights = torch.randn(6), [0.5 + i / 16 for i in range(count)]
+        torch.testing.assert_close(compiled(x, weights), of_scaled(x, weights))
+    assert not any("called, not interpreted" in e.fields["what"] for e in events.events("policy"))
+
+
 def test_a_graph_that_must_not_break():
     """`fullgraph` makes one more version instead."""
     compiled = pliant.compile(step, fullgraph=True)

@@ -114,6 +114,9 @@ class Functions:
         found = self.known.get(code) if self.some_apart else None
         return found is not None and found.apart
 
+    def all_apart(self) -> list[CodeType]:
+        return [code for code, found in self.known.items() if found.apart] if self.some_apart else []
+
     def impatient(self, code: CodeType) -> bool:
         """Whether it is known of this function that its decisions change."""
         found = self.known.get(code)

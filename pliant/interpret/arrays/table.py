@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 """Functions of NumPy, and what they are in the graph: called with the program's arguments, proxies among them."""
 
 PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis), *SCALARS}
-ERRORS = S.const(np).apply("lenient_errors")
+ERRORS = S.const(sys.modules["numpy"]).apply("lenient_errors")
 
 
 def ready() -> None:

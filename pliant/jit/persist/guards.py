@@ -26,7 +26,7 @@ from pliant.interpret.contextvars_ import Holds
 from pliant.jit.persist.frames import is_made
 from pliant.jit.persist.names import Writer, class_attr, inner_code
 from pliant.jit.persist.tensors import decode_example, encode_example
-from pliant.jit.persist.values import ATOMS, NotPortable, decode, encode, encode_held
+from pliant.jit.persist.values import ATOMS, NotPortable, decode, encode, encode_held, encode_members
 from pliant.symbolic import maths
 
 PREDICATES = (Holds, Question, Cached, Subclasses)
@@ -40,6 +40,8 @@ def encode_operand(op: str, arg: Any, guard: Guard | None, table: Writer) -> Any
     """The operand of an instruction. Raises NotPortable."""
     if op in ("CONST", "IS_OBJECT"):
         return encode_held(arg, table.refer)
+    if op == "SET_EQ":
+        return encode_members(arg, table.refer)
     if op in PLAIN:
         return encode(arg, table.refer)
     if op == "APPLY":
@@ -221,6 +223,8 @@ def guard_value(g: Guard, paths: Paths) -> Any:
         return (refer(g.source.arg.obj),) if g.source.op == "const" else refer(v[0])
     if g.kind == "TYPE_ATTRS":
         return ("{", *[x for name, found in v.items() for x in (name, encode_held(found, refer))])
+    if g.kind == "SET_EQUALS":
+        return encode_members(v, refer)
     return encode_held(v, refer) if g.kind == "ID_MATCH" else encode(v, refer)
 
 

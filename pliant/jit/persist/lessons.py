@@ -1,7 +1,8 @@
 """What the policy memory knew when an entry was made, as data: a process that finds the entry goes on from there.
 
 An entry is right whatever the memory says; without it, a process that captures something new beside entries from the disk would learn
-again what they were made with (which sizes change, where the graph breaks, which loops stay in Python), one capture for each lesson.
+again what they were made with (which sizes change, where the graph breaks, which loops stay in Python, what is called apart), one
+capture for each lesson.
 Sources and code objects that no name leads to are left out.
 """
 
@@ -38,7 +39,19 @@ def encode_lessons(history: History, refused: Iterable[str], paths: Paths) -> by
     """`paths` is of its own: it numbers the sources of these lessons."""
     sources = [encode_sources(found, paths) for found in (history.dynamic, history.kin, history.opaque, history.keyed)]
     offsets = [encode_offsets(table, paths) for table in (history.sites.breaks, history.sites.loops)]
-    return marshal.dumps((sources, offsets, sorted(refused), paths.rows))
+    listed = encode_places([where for where, items in history.places.items() if items is None], paths)
+    apart = [found for code in history.sites.functions.all_apart() if (found := paths.code(code)) is not None]
+    return marshal.dumps((sources, offsets, listed, apart, sorted(refused), paths.rows))
+
+
+def encode_places(places: Iterable[tuple], paths: Paths) -> list[tuple]:
+    """Of `source.places`: those that names and numbers lead to."""
+    found = []
+    for base, *steps in places:
+        if all([step is None or type(step[1]) in (str, int) for step in steps]):
+            with contextlib.suppress(NotPortable):
+                found.append((paths.source(base), *steps))
+    return found
 
 
 class Lessons:
@@ -50,7 +63,7 @@ class Lessons:
 
     def teach(self, history: History, refused: set[str]) -> None:
         """Add them to what this process has learned."""
-        sources, offsets, more, rows = marshal.loads(self.data)
+        sources, offsets, listed, apart, more, rows = marshal.loads(self.data)
         found = sources_of(rows, self.objects)
         for known, new in zip((history.dynamic, history.kin, history.opaque, history.keyed), sources, strict=True):
             known.update([found[i] for i in new])
@@ -60,4 +73,10 @@ class Lessons:
                 code = inner_code(self.objects[owner], way)
                 if code is not None:
                     history.sites.put(table, code, at)
+        for base, *steps in listed:
+            history.places[found[base], *steps] = None
+        for owner, way in apart:
+            code = inner_code(self.objects[owner], way)
+            if code is not None:
+                history.sites.functions.call_apart(code)
         refused.update(more)

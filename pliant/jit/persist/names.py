@@ -76,6 +76,12 @@ def at_path(module: str, path: str) -> Any:
     return o
 
 
+def class_of_module(module: str, name: str) -> Any:
+    """A class of the object that stands for a module, which has hidden the namespace where the class was written (`torch.backends`)."""
+    kinds = type(sys.modules.get(module)).__mro__
+    return next((c for c in kinds if c.__qualname__ == name and c.__module__ == module), ABSENT)
+
+
 def class_attr(cls: type, name: str) -> Any:
     return next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), ABSENT)
 
@@ -162,6 +168,8 @@ PLACES: dict[str, Callable[..., Any]] = {
     "mod": lambda name: sys.modules.get(name, ABSENT),
     "dict": lambda module: vars(module),
     "path": at_path,
+    "class of": class_of_module,
+    "type of": lambda module, path: type(at_path(module, path)),
     "attr": class_attr,
     "cell": cell_of,
     "key": item_of,
@@ -328,8 +336,15 @@ class Writer:
         if isinstance(forward, type) and class_attr(forward, "_backward_cls") is value:
             return "attr", (("@", self.refer(forward)), "_backward_cls")
         path = self.path_of(value)
+        if path is None and issubclass(t, type):
+            for place, names in (("class of", (value.__module__, value.__qualname__)), ("type of", OF_TYPES.get(value, ("", "")))):
+                if PLACES[place](*names) is value:
+                    return place, names
         return ("path", path) if path is not None else None
 
+
+OF_TYPES = {type(torch.FloatTensor): ("torch", "FloatTensor")}
+"""Classes of C that only what is of them leads to."""
 
 DESCRIPTORS = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,

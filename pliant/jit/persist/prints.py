@@ -17,6 +17,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.distributions.utils import lazy_property
 
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.jit.persist.frames import is_made, layout_row
@@ -158,6 +159,8 @@ def print_of(value: Any) -> Any:
         return ("cached", *function_print(value.__wrapped__))
     if t is TUPLE_GETTER:
         return ("getter", value.__reduce__()[1][0])
+    if t in KEYS:
+        return (t.__qualname__, str(value.dtype), str(value.device), str(value.layout))
     if t in WRAPPERS:
         return tuple([None if f is None else print_of(f) for f in wrapped(value).values()])
     if is_made(value) or value is PROXY:
@@ -169,9 +172,12 @@ def print_of(value: Any) -> Any:
     raise NotPortable(f"a {t.__module__}.{t.__qualname__}")
 
 
+KEYS = (torch.Tensor, torch.nn.Parameter)
+"""Tensors may be keys, as parameters are of an optimizer's state: which one it is counts, not what it holds, and that is guarded apart."""
+
 WRAPPERS: dict[type, tuple[str, ...]] = {
     property: ("fget", "fset", "fdel"), enum.property: ("fget", "fset", "fdel"),
-    staticmethod: ("__func__",), classmethod: ("__func__",), functools.cached_property: ("func",),
+    staticmethod: ("__func__",), classmethod: ("__func__",), functools.cached_property: ("func",), lazy_property: ("wrapped",),
 }  # fmt: skip
 
 

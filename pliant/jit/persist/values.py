@@ -6,6 +6,7 @@ they are called are references into a table (`names.py`). What has no row here h
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,8 @@ ENCODERS: dict[type, Callable[[Any, Refer], tuple]] = {
     torch.layout: lambda v, refer: ("torch", str(v).removeprefix("torch.")),
     torch.memory_format: lambda v, refer: ("torch", str(v).removeprefix("torch.")),
     torch.device: lambda v, refer: ("device", v.type, v.index),
+    types.MethodWrapperType: lambda v, refer: ("wrapper", ("@", refer(v.__self__)), v.__name__),
+    torch._C._TorchFunctionState: lambda v, refer: ("function state", v.name),
     type(NotImplemented): lambda v, refer: ("not implemented",),
 }
 
@@ -64,6 +67,11 @@ def encode_held(v: Any, refer: Refer) -> Any:
     return ("@", refer(v)) if type(v) in (dict, list, set) else encode(v, refer)
 
 
+def encode_members(v: Any, refer: Refer) -> Any:
+    """A set that others are compared with: in which order it is walked is nobody's matter."""
+    return ("frozenset", *[encode(x, refer) for x in sorted(v, key=repr)])
+
+
 def pairs(parts: list) -> dict:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
@@ -79,6 +87,8 @@ DECODERS: dict[str, Callable[..., Any]] = {
     "set": lambda *v: set(v),
     "torch": lambda name: getattr(torch, name),
     "device": lambda kind, index: torch.device(kind) if index is None else torch.device(kind, index),
+    "wrapper": getattr,
+    "function state": lambda name: getattr(torch._C._TorchFunctionState, name),
     "not implemented": lambda: NotImplemented,
 }
 

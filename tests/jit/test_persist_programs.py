@@ -1,0 +1,127 @@
+"""Entries of whole steps on the disk (optimizers, random numbers, sets, NumPy, settings): a second process captures nothing."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.jit.processes import Processes
+
+PROGRAMS = """
+import random
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+def adam(c):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    def step(x):
+        loss = model(x).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    step = c(step)
+    return [step(torch.randn(n, 3)).item() for n in (2, 3, 5)] + [p.sum().item() for p in model.parameters()]
+
+def two(c):
+    # the same parameters at other places of the optimizer: another process may be given these instead
+    torch.manual_seed(0)
+    a, b = (torch.nn.Parameter(torch.randn(3)) for _ in range(2))
+    optimizer = torch.optim.SGD([a, b] if IN_ORDER else [b, a], lr=0.1, momentum=0.9)
+    def step(x):
+        (x * a - b * 2).pow(2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    step = c(step)
+    for _ in range(3):
+        step(torch.randn(3))
+    return [*a.tolist(), *b.tolist()]
+
+def one_for_two(c):
+    # a state that is found by one tensor in the first process, and by another in the second
+    torch.manual_seed(0)
+    a, b = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
+    state = {(a if IN_ORDER else b): 2.0}
+    def step(x):
+        return (x * state.get(a, 7.0) + x * state.get(b, 5.0)).sum()
+    step = c(step)
+    return [step(torch.full((n,), 3.0)).item() for n in (2, 3)]
+
+def draws(c):
+    random.seed(3)
+    def f(x):
+        return x * random.random() + random.randrange(10) + x * random.gauss(0.0, 1.0)
+    f = c(f)
+    return [v for n in (2, 3, 4) for v in f(torch.ones(n)).tolist()] + [random.random()]
+
+NAMES = {"a", "b", "c"}
+def members(c):
+    def f(x, name):
+        return x * 2 if name in NAMES and len(NAMES) == 3 else x - 1
+    f = c(f)
+    return [v for n, name in ((2, "a"), (3, "a"), (2, "z")) for v in f(torch.ones(n), name).tolist()]
+
+def numpys(c):
+    def f(a, x):
+        return x * float(np.sqrt(a).sum() / 3) + torch.from_numpy(np.clip(a, 0, 1)).sum()
+    f = c(f)
+    return [v for n in (2, 3) for v in f(np.arange(n, dtype=np.float64), torch.ones(n)).tolist()]
+
+def backends(c):
+    def f(q):
+        return F.scaled_dot_product_attention(q, q, q) * (2 if torch.backends.mha.get_fastpath_enabled() else 3)
+    f = c(f)
+    return [v for n in (2, 3) for v in f(torch.ones(1, n, 4)).flatten().tolist()]
+
+def distributions(c):
+    def f(logits):
+        d = torch.distributions.Categorical(logits=logits)
+        return d.entropy() + d.probs.sum(-1)
+    f = c(f)
+    return [v for n in (2, 3) for v in f(torch.arange(4.0).repeat(n, 1)).tolist()]
+"""
+RUN = """
+import pliant, programs
+programs.IN_ORDER = {in_order}
+answer = [programs.{name}(lambda f: pliant.compile(f, strict=True, background=False)), programs.{name}(lambda f: f)]
+"""
+NAMES = ("adam", "two", "one_for_two", "draws", "members", "numpys", "backends", "distributions")
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    found = Processes()
+    yield found
+    found.close()
+
+
+def run(processes: Processes, home: pathlib.Path, name: str, in_order: bool = True) -> dict:
+    found = processes.fresh(RUN.format(name=name, in_order=in_order), str(home))
+    got, want = found["answer"]
+    assert got == pytest.approx(want, rel=1e-5, abs=1e-6)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_process_captures_nothing(processes: Processes, tmp_path: pathlib.Path, name: str) -> None:
+    (tmp_path / "programs.py").write_text(PROGRAMS)
+    first = run(processes, tmp_path, name)
+    assert first["counters"]["captures"] >= 1 and "entries_not_kept" not in first["counters"], first["why"]
+    second = run(processes, tmp_path, name)
+    assert second["counters"].get("captures") is None, second["why"]
+    assert second["counters"]["entries_from_disk"] == first["counters"]["captures"]
+
+
+@pytest.mark.parametrize("name", ["two", "one_for_two"])
+def test_which_tensor_is_a_key(processes: Processes, tmp_path: pathlib.Path, name: str) -> None:
+    """The second process has other tensors at the places that the first one's entries name."""
+    (tmp_path / "programs.py").write_text(PROGRAMS)
+    run(processes, tmp_path, name)
+    run(processes, tmp_path, name, in_order=False)
+    found = run(processes, tmp_path, name)
+    assert found["counters"].get("captures") is None, found["why"]

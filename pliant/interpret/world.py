@@ -81,7 +81,7 @@ class World:
         self.remade: dict[int, tuple] = {}  # id of a class or annotation -> how it was made: (function, args, kwargs, its attributes)
         self.made_aliases: dict[int, Any] = {}  # `list[int]`, `int | str` and the like that the program made
         self.remade_functions: dict[int, tuple] = {}  # id of a function made with such a class -> (class, name, wrapped or not)
-        self.computes = 0, 0  # calls of PyTorch looked at, and how many of these are given tensors
+        self.computes = 0, 0, 0  # calls of PyTorch and operations looked at, and how many calls are given tensors
         self.inlined: dict[int, tuple] = {}  # id of a code -> (it, its caller's, operations of a call, whether to its end)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}  # (id, name) -> (a tensor, an object with slots or a class of the outside, what it got)

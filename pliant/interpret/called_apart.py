@@ -11,6 +11,7 @@ from operator import length_hint
 from typing import Any
 
 from pliant.bytecode import kinds as K
+from pliant.graph.control_flow import Flow, FlowOp
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.state import Break, Frame, vm
 
@@ -54,17 +55,24 @@ def walk_ends(it: Any) -> None:
 def operations() -> int:
     """How many calls of PyTorch the capture has met that are given tensors with dims. (`torch.tensor` of a list is a few of scalars for
     each number, and saves nothing.)"""
-    counted, found = vm.world.computes
-    calls = vm.trace.torch_ops
-    if counted != len(calls):
-        found += computing(calls[counted:])
-        vm.world.computes = len(calls), found
+    counted, n, found = vm.world.computes
+    calls, ops = vm.trace.torch_ops, vm.trace.ops
+    if counted != len(calls) or n != len(ops):
+        found += computing(calls[counted:], ops[n:])
+        vm.world.computes = len(calls), len(ops), found
     return found
 
 
-def computing(calls: list) -> int:
-    """How many of these calls are given tensors with dims."""
-    return sum([any(map(has_dims, op.args)) for op in calls])
+def computing(calls: list, ops: list) -> int:
+    """How many of these calls are given tensors with dims; with those of the ways through the branches and loops among `ops`, the
+    operations of the graph, which are no calls of its own."""
+    return sum([any(map(has_dims, op.args)) for op in calls]) + sum([inside(op.flow) for op in ops if type(op) is FlowOp])
+
+
+def inside(flow: Flow) -> int:
+    """The calls of a run through a branch, or of a round of a loop: ways have begun to count them at the same number."""
+    ops = flow.ops()
+    return len({op.torch_index for op in ops if any(map(has_dims, op.args))}) + sum([inside(op.flow) for op in ops if type(op) is FlowOp])
 
 
 def has_dims(a: Any) -> bool:

@@ -156,7 +156,7 @@ def one_way(
             raise TooNested(f"the branches in it take more than {RUNS} runs")
     way = Way([], [])
     n, calls, changes, asserts = len(trace.ops), len(trace.torch_ops), len(trace.journal), len(scope._asserts)
-    names, memory = set(scope.symbols), remembered(trace)
+    names, memory, computes = set(scope.symbols), remembered(trace), world.computes
     token, oracle, made, depth, exc = scope.snapshot(), scope.oracle, vm.frames_made, vm.depth, vm.exc
     asking, hashing = vm.asking, vm.hashing
     settings = globalstate.save()
@@ -203,6 +203,7 @@ def one_way(
             if x.vid < first:
                 apply_metadata(trace, x, sizes, strides, offset)
         del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
+        world.computes = computes
         casts.forget()
         trace.known, trace.masks, trace.items, trace.stale, trace.frozen, trace.flow_results = memory
         keep_guards_alone(scope, token, names)

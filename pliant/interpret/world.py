@@ -81,7 +81,7 @@ class World:
         self.remade: dict[int, tuple] = {}  # id of a class or annotation -> how it was made: (function, args, kwargs, its attributes)
         self.made_aliases: dict[int, Any] = {}  # `list[int]`, `int | str` and the like that the program made
         self.remade_functions: dict[int, tuple] = {}  # id of a function made with such a class -> (class, name, wrapped or not)
-        self.computes = 0, 0  # calls of PyTorch looked at, and how many of these are given tensors
+        self.computes = 0, 0, 0  # calls of PyTorch and operations looked at, and how many calls are given tensors
         self.inlined: dict[int, tuple] = {}  # id of a code -> (it, its caller's, operations of a call, whether to its end)
         self.walks: dict[int, tuple] = {}  # id of an iterator -> (it, the code that made it, where, operations before)
         self.walked: dict[int, tuple] = {}  # id of a code -> (it, {where it makes an iterator: operations in a loop over that, to its end})

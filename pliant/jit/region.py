@@ -466,7 +466,7 @@ class Region:
         events.count("captures")
         if self.tried:
             trials.hurry(list(self.tried), trials.captures(self))
-        operations = computing(found.trace.torch_ops)
+        operations = computing(found.trace.torch_ops, found.trace.ops)
         self.sites.functions.note(resume.origin_of(code)[0], operations, False)
         self.sites.plain.note(code, operations, exit_name(found.exit))
         for branch in [*[way.branch for way in emitted.exits], *found.trace.assumed]:

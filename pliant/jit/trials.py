@@ -9,6 +9,9 @@ count of operations tells, so calls are timed: the entry point runs some of them
 | calls have captured more than once                          | asked again after SOON calls                                |
 | machine code is waited for                                  | timed as it is by then: it stays so until the code is there,|
 |                                                             | or runs in CPython, where that is faster                    |
+| it has come while CPython ran the function                  | as many calls as captures run compiled, and are not timed:  |
+|                                                             | the first run of a piece of new code takes several times as |
+|                                                             | long as the next                                            |
 | settled, or MANY captures: a block of calls is timed        | until the difference is three times its error, MOST_BLOCKS  |
 | compiled is faster, or that is not certain in the end       | compiled; tried again after PAUSE calls, then GROWTH times  |
 | as it is, it is faster                                      | CPython runs the function; tried again, too                 |
@@ -84,6 +87,7 @@ class Trial:
         self.wait = SOON // 2
         self.early: bool | None = None  # whether it is timed while machine code is waited for; None: that is still to be done
         self.as_is = self.rounds = False
+        self.cold = False  # whether machine code has come while CPython ran the function
         self.compiled: list[float] = []
         self.plain: list[float] = []
 
@@ -106,6 +110,9 @@ class Trial:
             if self.early is not None:
                 return self.as_is, BLOCK, 0, False
             self.early = True
+        elif self.cold:
+            self.cold = False
+            return False, max(BLOCK, min(self.captured, MANY)), 0, False
         self.blocks, self.rounds = 1, differentiates(region)
         return self.as_is, 0, EARLY if self.early else BLOCK, self.rounds
 
@@ -124,7 +131,7 @@ class Trial:
             self.blocks += 1
             return self.as_is, 0, BLOCK, self.rounds
         if self.early:
-            pause = BLOCK
+            pause, self.cold = BLOCK, as_is
         else:
             pause, self.pause = self.pause, self.pause * GROWTH
         if as_is != self.as_is:

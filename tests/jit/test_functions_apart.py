@@ -9,6 +9,7 @@ import torch
 
 import pliant
 from pliant import events
+from pliant.jit.functions_apart import Functions
 from tests import helpers
 
 LAYER = torch.nn.Linear(6, 4)
@@ -152,6 +153,31 @@ def test_what_does_much_with_tensors_is_interpreted():
         xs = list(torch.randn(count, 4).unbind())
         torch.testing.assert_close(compiled(xs), model(xs))
     assert not any("called, not interpreted" in e.fields["what"] for e in events.events("policy"))
+
+
+def halved(x):
+    while x.norm() > 1:
+        x = (x * 0.5).sin()
+    if x.sum() > 0:
+        x = x.exp().cos()
+    return x
+
+
+def around_halved(x):
+    return halved(x)
+
+
+@torch.no_grad()
+def test_what_loops_and_branches_compute_counts(monkeypatch):
+    """A loop on data is one operation of the graph, but not one that does hardly anything."""
+    told = {}
+    note = Functions.note
+    monkeypatch.setattr(Functions, "note", lambda self, code, n, inlined: (told.update({code.co_name: n}), note(self, code, n, inlined)))
+    x = torch.randn(8) * 5
+    torch.testing.assert_close(helpers.compiled(around_halved)(x), around_halved(x))
+    assert pliant.stats()["graph_breaks"] == 0
+    assert told.keys() == {"halved", "around_halved"}
+    assert all([n >= 6 for n in told.values()])  # norm, mul, sin; sum, exp, cos
 
 
 def flagged(x, flags):

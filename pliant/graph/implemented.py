@@ -51,7 +51,8 @@ TRIED = named(
     "replication_pad2d replication_pad3d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d "
     "upsample_bicubic2d upsample_trilinear3d native_layer_norm native_group_norm native_batch_norm linalg_cross diag_embed new_zeros "
     "complex polar new_ones new_full zeros_like ones_like full_like masked_fill nonzero isin bincount histc renorm fill_diagonal_ "
-    "count_nonzero bucketize searchsorted _foreach_add _foreach_add_ _foreach_sub _foreach_sub_ _foreach_mul _foreach_mul_ _foreach_div _foreach_div_")
+    "count_nonzero bucketize searchsorted "
+    "_foreach_add _foreach_add_ _foreach_sub _foreach_sub_ _foreach_mul _foreach_mul_ _foreach_div _foreach_div_")
 """Operators that look at all of their operands before they touch memory, and may be tried on made-up ones, as may those that do the same in
 place, or to a list. Others are never run to learn what they say: those that draw would move a generator on, packed weights of the quantized
 ones hold addresses."""

@@ -1,8 +1,8 @@
 """Operators that write their results to tensors they are given, where the one that makes new tensors has a rule: it is asked for them, too.
 
-Where what is given to `out` has the sizes and the dtype of the result, that says all. (PyTorch's own shape functions for these overloads are
-Python code of which the first call imports TorchDynamo, which takes seconds.) Of others the rule says what the kernel alone would refuse,
-which would be too late where a handler waits or nobody reads the result.
+Where what is given to `out` has the sizes and the dtype of the result, that says all. (PyTorch's own shape functions for these overloads
+are Python code of which the first call imports TorchDynamo, which takes seconds.) Of others the rule says what the kernel alone would
+refuse, which would be too late where a handler waits or nobody reads the result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def with_out(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     out = kwargs[outs[0]] if outs else args[0]
     if type(out) is not TracedTensor:
         return NotImplemented
-    fit = len(r.sizes) == len(out.sizes) and all([a is b or bool(a == b) for a, b in zip(r.sizes, out.sizes, strict=True)])  # this is guarded
+    fit = len(r.sizes) == len(out.sizes) and all([a is b or bool(a == b) for a, b in zip(r.sizes, out.sizes, strict=True)])  # guarded
     if not outs:
         return NotImplemented if fit else misfit(trace, func, *args, **kwargs)
     return out if fit and r.dtype is out.dtype and r.device == out.device else NotImplemented
@@ -56,6 +56,7 @@ def makes_new(func: Any) -> tuple[Any, tuple[str, ...]]:
     packet = func.overloadpacket if outs else getattr(getattr(torch.ops, func.namespace), name[:-1], None)
     for found in [getattr(packet, n) for n in packet.overloads()] if packet is not None else ():
         own = found._schema
-        if not own.is_mutable and all([r.alias_info is None for r in own.returns]) and [(a.name, str(a.type)) for a in own.arguments] == given:
+        new = not own.is_mutable and all([r.alias_info is None for r in own.returns])
+        if new and [(a.name, str(a.type)) for a in own.arguments] == given:
             return found, outs
     return None, outs

@@ -151,6 +151,8 @@ class AutogradRegion:
         self.direct = tuple([i for vid, i in self.place_of().items() if vid in read]) if self.lower is not None else ()
         repeated = Repeated("aten" if self.lower is None else "native")
         self.twice = Twice(again.refusal, lambda: again.recipe, self.gives(), repeated, bare, again.places, self.direct)
+        with_gradients = [(i, t) for i, t in enumerate(self.plan.inputs) if isinstance(t, TracedTensor) and i not in bare]
+        self.twice.dtypes = tuple([(i, t.dtype) for i, t in with_gradients])
         forward = self.write_forward()
         parts = tuple([self.write_part(share, self.with_sizes(b), s) for (share, b), s in zip(self.traced.parts, seconds, strict=True)])
         results = len(self.plan.heads) + len(self.plan.exports)

@@ -352,7 +352,7 @@ class Twice:
     (`second_backward.py`). `backward` is the compiled backward part. `placed`: for gradients of distributed
     results (`placed_gradients.py`). `bare`: the inputs that had no gradients; such a program takes them
     for constants. `read`: those that running again reads, which may not have been written since, or given other data; `direct`: those that
-    the backward part reads, of which compiled code knows the layout.
+    the backward part reads, of which compiled code knows the layout. `dtypes`: of the inputs that had gradients.
     """
 
     refusal: str
@@ -365,6 +365,7 @@ class Twice:
     backward: Callable[..., tuple] | None = None
     second: Callable[[Any, Callable[..., tuple], Sequence[Any]], tuple | None] | None = None
     placed: Callable[..., tuple] | None = None
+    dtypes: tuple[tuple[int, Any], ...] = ()
 
     def __call__(self, ctx: Any, *grads: Any) -> tuple:
         slots = ctx.slots
@@ -389,6 +390,7 @@ class Twice:
             found = self.repeated.gradients(recipe, slots, ctx.saved_tensors if recipe.taken else (), grads)
             return tuple(None if i is None else found[i] for i in self.gives)
         late = any([slots[i].requires_grad for i in self.bare])
+        late |= any([slots[i].dtype is not t for i, t in self.dtypes])  # which has another node that takes its gradients now
         if not late and not self.relaid(ctx) and self.second is not None and (made := self.second(ctx, self.backward, grads)) is not None:
             return made
         with gradients(False):

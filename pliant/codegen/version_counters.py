@@ -8,20 +8,37 @@ from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.operators import Column, overloads
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
-from pliant.graph.traced import TracedTensor
+from pliant.graph.schema import argument, op_info
+from pliant.graph.traced import TracedTensor, tensors_of
 from pliant.lower import liveness
 
 UNCOUNTED = Column("uncounted")
-UNCOUNTED.add(BATCH_NORM, *overloads(FUSED_STEPS))
-"""Operators whose writes PyTorch does not count: running statistics, and what a fused step of an optimizer changes."""
+STATISTICS = ("running_mean", "running_var", "running_min", "running_max", "scale", "zero_point")
+UNCOUNTED.update({
+    **{op: op_info(op).writes for op in overloads((*FUSED_STEPS, "_amp_foreach_non_finite_check_and_unscale_", "_cummax_helper",
+        "_cummin_helper"))},
+    **dict.fromkeys((BATCH_NORM, *overloads(("_batch_norm_with_update", "_fused_moving_avg_obs_fq_helper"))), STATISTICS),
+    **dict.fromkeys(overloads(("rrelu_with_noise", "rrelu_with_noise_")), ("noise",)),
+    torch.ops.aten._amp_update_scale_.default: ("growth_tracker",),
+})  # fmt: skip
+"""Arguments that operators write to and PyTorch does not count as written: it counts what is a result, and what operators below write."""
 
 
 def written_slots(ops: list[Any], slots: list[TracedTensor], versions: dict[int, int] | None = None) -> list[TracedTensor]:
     """The slots whose memory these operations write, and whose version tells so.
     `versions`: how often each had been written to behind these operations, by its `vid`, where more come after them."""
-    memory = {t.storage_id for op in ops if op.target not in UNCOUNTED for t in liveness.written(op)}
+    memory = {t.storage_id for op in ops for t in heard_writes(op)}
     times = {t.vid: times_written(t) for t in slots} if versions is None else versions
     return [t for t in slots if t.storage_id in memory and not (t.storage_id in t.trace.data_memory and not times.get(t.vid))]
+
+
+def heard_writes(op: Any) -> list[TracedTensor]:
+    """What an operation writes to, and PyTorch counts as written."""
+    names = UNCOUNTED.get(op.target)
+    if names is None:
+        return liveness.written(op)
+    info = op_info(op.target)
+    return tensors_of([argument(info, op.args, op.kwargs, name) for name in info.writes if name not in names])
 
 
 def counted(slots: list[TracedTensor]) -> list[TracedTensor]:

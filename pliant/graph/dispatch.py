@@ -62,12 +62,12 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if func is TO_COPY and type(args[0]) in NUMBER_DTYPES:  # of a number, to which a transform gives a dtype of its own
         given = {"dtype": kwargs.get("dtype") or NUMBER_DTYPES[type(args[0])], "device": kwargs.get("device")}
         return dispatch(trace, SCALAR, (args[0],), given)
-    if "out" in kwargs and not lazy:
+    info = op_info(func)
+    if info.writes and not lazy:
         out = with_out(trace, func, args, kwargs)
         if out is not NotImplemented:
             record(trace, func, args, kwargs, out)
             return out
-    info = op_info(func)
     if info.composite:
         # (views keep that they require gradients there)
         views = torch._C._SetExcludeDispatchKeyGuard(VIEWS, False) if trace.inference else contextlib.nullcontext()

@@ -51,6 +51,7 @@ TRIED = named(
     "replication_pad2d replication_pad3d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d "
     "upsample_bicubic2d upsample_trilinear3d native_layer_norm native_group_norm native_batch_norm linalg_cross diag_embed new_zeros "
     "complex polar new_ones new_full zeros_like ones_like full_like masked_fill nonzero isin bincount histc renorm fill_diagonal_ "
+    "count_nonzero bucketize searchsorted "
     "_foreach_add _foreach_add_ _foreach_sub _foreach_sub_ _foreach_mul _foreach_mul_ _foreach_div _foreach_div_")
 """Operators that look at all of their operands before they touch memory, and may be tried on made-up ones, as may those that do the same in
 place, or to a list. Others are never run to learn what they say: those that draw would move a generator on, packed weights of the quantized
@@ -80,7 +81,7 @@ def refuse(op: Any) -> None:
     guarded to fit; a number that only the run knows is left to ATen."""
     error = why_not(op, [a for a in op.args if type(a) is TracedTensor])
     tensors = op_inputs(op)
-    if error is None and unlike(tensors) and may_try(op):
+    if error is None and (unlike(tensors) or has_outs(op.target)) and may_try(op):
         error = refusal(known(op))
     if error is None and op.target in TOGETHER and unlike(tensors):
         error = refusal(together(op))
@@ -251,10 +252,11 @@ def refused(op: Any) -> bool:
 
 
 def untold(op: Any) -> bool:
-    """Whether an operation has operands of unusual dtypes, and nothing tells that ATen takes them: it may raise when it runs."""
+    """Whether an operation has operands of unusual dtypes, or is given what it writes its results to, and nothing tells that ATen takes
+    them: it may raise when it runs."""
     tensors = op_inputs(op)
     target = op.target
-    if not unlike(tensors) or not target._schema.name.startswith("aten::"):
+    if not (unlike(tensors) or has_outs(target)) or not target._schema.name.startswith("aten::"):
         return False
     info = op_info(target)
     if not info.writes and None not in info.returns:  # views
@@ -285,6 +287,12 @@ def is_tried(target: Any) -> bool:
     return name in TRIED or name[-1] == "_" and name[:-1] in TRIED or TO_LISTS.match(name) is not None
 
 
+@of_operator
+def has_outs(target: Any) -> bool:
+    """Whether it is given tensors for its results, which may not take them."""
+    return any([a.is_out for a in target._schema.arguments])
+
+
 def plain(v: Any) -> bool:
     """Whether an argument is a tensor, a number or a setting, or holds such alone: no generator, no object of anybody's."""
     t = type(v)
@@ -296,7 +304,8 @@ MOST_COUNTED = 16
 NO_CODE = ("not support", "only support", "no longer support", "expected dtype", "not implemented", "argument alpha must", "must be either",
     "Boolean alpha", "cannot be converted to type", "can't be cast to the desired output type", "a non-complex scalar",
     "not yet implemented", "Expected object of scalar type", "to be one of", "same dtype", "should be the same", "expected scalar type",
-    "to have same dtype", "mixed dtype", "expected BoolTensor", "negative integer powers")
+    "to have same dtype", "mixed dtype", "to have int dtype", "expected scalar_type", "to have dtype", "of scalar type",
+    "to have scalar type", "dtype is wrong", "expected BoolTensor", "negative integer powers")
 """What a kernel says of dtypes and kinds of numbers, and of texts that it does not know (the `approximate` of `gelu`)."""
 
 
@@ -359,4 +368,4 @@ def tried(op: Any, number: Any = None) -> Exception | None:
     return None
 
 
-__all__ = ["implemented", "refuse", "refused"]
+__all__ = ["implemented", "refuse", "refused", "untold"]

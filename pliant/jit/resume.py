@@ -177,7 +177,7 @@ def plan(
         raise CannotResume(f"{code.co_qualname}: the stack at {at} is {marks!r}, the frame has {len(values)} items")
     slots, items = [], []
     cells = _cell_slots(code)
-    for i, v in enumerate(fast):
+    for i, v in reversed([*enumerate(fast)]):  # a list lets go of its last item first, a frame of its first local
         if v is UNSET:
             if i not in cells:
                 continue

@@ -17,7 +17,7 @@ from pliant.graph.data_errors import overlaps as overlaps
 from pliant.graph.data_errors import raises_here as raises_here
 from pliant.graph.data_errors import sized_by_data as sized_by_data
 from pliant.graph.dispatch import same
-from pliant.graph.implemented import refused
+from pliant.graph.implemented import refused, untold
 from pliant.graph.operands import number as number
 from pliant.graph.operands import op_inputs as op_inputs
 from pliant.graph.operands import op_numbers as op_numbers
@@ -178,7 +178,7 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
         if not need:
             if targets:
                 need = any([t.storage_id in memory or t.storage_id in outer or t.storage_id not in own_memory for t in targets])
-                need = need or (keep_effects and overlaps(op, targets))
+                need = need or (keep_effects and (overlaps(op, targets) or untold(op)))
             else:
                 need = bool(binds) and any([name in symbols for name in binds.get(id(op), ())])
                 need = need or (keep_effects and refused(op))

@@ -229,7 +229,7 @@ def broken(x, y):
 @fault(broken, (t(3), t(3, seed=1)))
 def a_wrong_state_of_a_resumed_frame(monkeypatch):
     state = emission.Emitter.state
-    monkeypatch.setattr(emission.Emitter, "state", lambda self, items: state(self, [*items[:-2], items[-1], items[-2]]))
+    monkeypatch.setattr(emission.Emitter, "state", lambda self, items: state(self, [items[1], items[0], *items[2:]]))
 
 
 def in_a_loop(x, log):

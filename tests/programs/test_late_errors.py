@@ -880,3 +880,40 @@ def test_operators_that_write_and_then_raise(name, handled):
 
     for fn in (f, g):
         check(fn, *[(two(torch.float32), two(right), two(dtype), []) for dtype in (right, wrong, right, wrong)], must_compile=False)
+
+
+A = torch.ops.aten
+SIZES = {
+    "places of exponents": lambda w: torch.frexp(torch.ones(2), out=(torch.ones(2), torch.ones(2, dtype=(torch.int32, None)[w]))),
+    "places of indices": lambda w: torch.kthvalue(torch.arange(6.0), 5, out=(torch.ones(()), torch.ones((), dtype=(torch.int64, None)[w]))),
+    "a count": lambda w: A.count_nonzero.out(torch.ones(3), out=torch.ones((), dtype=(torch.int64, None)[w])),
+    "noise": lambda w: A.rrelu_with_noise_(torch.ones(3) - 2, torch.ones(3 - w), 0.1, 0.3, True),
+    "a matrix in place": lambda w: torch.ones((1, 2, 3)[1 - w :]).addmm_(torch.ones(2, 4), torch.ones(4, 3)),
+    "a vector in place": lambda w: torch.ones(5).addmv_(torch.ones(5 - 5 * w, 2), torch.ones(2)),
+    "gradients of softmax": lambda w: A._softmax_backward_data.out(
+        torch.ones(2, 2), torch.ones((2, 2)[w:]), 0, torch.float32, grad_input=torch.ones(2, 2)),
+    "statistics": lambda w: torch.nn.functional.batch_norm(torch.ones(2, 3, 4), torch.ones((1, 3)[1 - w :]), torch.ones(3), training=True),
+    "memory": lambda w: torch.as_strided_copy(torch.ones(6 - 4 * w), (2, 2), (1, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_what_kernels_alone_refuse(name):
+    op = SIZES[name]
+
+    def f(x, wrong, log):
+        x += 1
+        try:
+            op(wrong)
+        except (RuntimeError, IndexError) as e:
+            log.append(str(e).partition("\n")[0])
+        finally:
+            x *= 2
+        return x * 3
+
+    def g(x, wrong, log):
+        op(wrong)
+        return x * 3
+
+    for fn in (f, g):
+        check(fn, *[(two(torch.float32), wrong, []) for wrong in (0, 1, 0, 1)], must_compile=False)

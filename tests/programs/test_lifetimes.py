@@ -562,3 +562,50 @@ def test_tensors_whose_end_is_heard(f: Callable) -> None:
             del out
             said.append(list(SEEN))
     assert said[:3] == said[3:]
+
+
+class Told:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __del__(self) -> None:
+        SEEN.append(self.name)
+
+
+def locals_in_order(x: Any) -> Any:
+    second = None
+    first, second, third = Told("first"), Told("second"), Told("third")
+    SEEN.append("end")
+    return x + 1 if first and third else second
+
+
+def a_reference_behind_what_it_watches(x: Any) -> Any:
+    t = x * 2
+    ref = weakref.ref(t, lambda r: SEEN.append("gone"))
+    SEEN.append("end")
+    return x + 1 if ref else t
+
+
+def in_a_method_and_its_caller(x: Any) -> Any:
+    class Layer:
+        def run(self, x: Any) -> Any:
+            first, second = Told("inner first"), Told("inner second")
+            ref = weakref.ref(first, lambda r: SEEN.append("gone"))
+            return x * 2 if second and ref else x
+
+    outer, layer = Told("outer"), Layer()
+    last = Told("last")
+    y = layer.run(x)
+    SEEN.append("end")
+    return y + 1 if outer and last else y
+
+
+@pytest.mark.parametrize("f", [locals_in_order, a_reference_behind_what_it_watches, in_a_method_and_its_caller])
+def test_a_frame_lets_go_of_its_locals_in_order(f: Callable) -> None:
+    said = []
+    for run in (f, compiled(f)):
+        for n in (3, 3, 4):
+            SEEN.clear()
+            run(torch.ones(n))
+            said.append(list(SEEN))
+    assert said[:3] == said[3:]

@@ -113,3 +113,18 @@ def test_gradients_of_gradients(f: Callable) -> None:
         g.sum().backward()
         found.append((g, x.grad, w.grad))
     torch.testing.assert_close(*found)
+
+
+def test_gradients_of_gradients_where_the_dtype_is_another() -> None:
+    """Eager's go to the node of then, which takes another dtype: whoever asks is refused, and never given one of the new dtype."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x.exp() * w[:3]
+
+    x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+    y = pliant.compile(f)(x, w)
+    w.data = w.data.double()
+    (g,) = torch.autograd.grad(y.sum(), [x], create_graph=True)
+    assert torch.equal(g, x.exp() * w[:3].float())
+    with pytest.raises(RuntimeError, match="given other data"):
+        g.sum().backward()

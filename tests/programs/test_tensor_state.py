@@ -1160,3 +1160,37 @@ def test_nodes_that_the_function_asks_are_eagers(name):
     for rows in (2, 3, 2):
         want, got = (g(torch.ones(rows, 3, requires_grad=True)) for g in (NODES[name], f))
         assert want == got
+
+
+COUNTS = {
+    "a norm": lambda a, b: torch.ops.aten._batch_norm_with_update(torch.ones(3, 2, 2), None, None, a, b, 0.1, 1e-5),
+    "noise": lambda a, b: torch.ops.aten.rrelu_with_noise(torch.ones(2) - 2, a, 0.1, 0.3, True),
+    "noise in place": lambda a, b: torch.ops.aten.rrelu_with_noise_(a, b, 0.1, 0.3, True),
+    "a check of a list": lambda a, b: torch._amp_foreach_non_finite_check_and_unscale_([a], b[:1], torch.ones(1)),
+    "a scale": lambda a, b: torch._amp_update_scale_(a[:1], b[:1].view(torch.int32), torch.zeros(1), 2.0, 0.5, 3),
+    "an observer": lambda a, b: torch.fused_moving_avg_obs_fake_quant(
+        torch.ones(3), torch.ones(1).long(), torch.ones(1).long(), a[:1], b[:1], torch.ones(1), torch.zeros(1).int(), 0.1, 0, 255, 0),
+    "a step": lambda a, b: torch._fused_sgd_([a], [b], [], weight_decay=0.0, momentum=0.0, lr=0.1, dampening=0.0, nesterov=False,
+        maximize=False, is_first_step=False),
+    "lists": lambda a, b: torch._foreach_add_([a], [b]),
+    "one in place": lambda a, b: a.mul_(b),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_writes_are_counted_as_pytorch_counts_them(name):
+    op = COUNTS[name]
+
+    def f(x, a, b):
+        y = x * 3
+        op(a, b)
+        return y.sum()
+
+    found = []
+    for run in (f, compiled(f)):
+        x, a, b = torch.ones(2, requires_grad=True), torch.ones(2), torch.ones(2)
+        torch.manual_seed(0)
+        run(x, a, b)
+        found.append((a._version, b._version, a, b))
+    assert found[0][:2] == found[1][:2]
+    torch.testing.assert_close(found[0], found[1])

@@ -9,7 +9,7 @@ import torch
 from pliant.graph import symnode
 from pliant.graph.layout import has_channels_last_strides, is_declared, is_open
 from pliant.graph.originals import math
-from pliant.graph.rules.misfits import misfit
+from pliant.graph.rules.misfits import misfit, one_size
 from pliant.graph.rules.shape import (
     channels_last_strides,
     holds,
@@ -22,7 +22,7 @@ from pliant.graph.rules.shape import (
     same,
     strided,
 )
-from pliant.graph.rules.table import rule
+from pliant.graph.rules.table import add, aten, rule
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic import ops
 
@@ -96,6 +96,8 @@ def group_norm(trace: Any, x: TracedTensor, weight: Any, bias: Any, n: Any, c: A
 def batch_norm(trace: Any, x: TracedTensor, training: bool, weight: Any, bias: Any, *running: Any) -> Any:
     """(output, mean, 1/std); the last two are empty unless training."""
     n = len(x.sizes)
+    if any([t is not None and len(t.sizes) != 1 for t in (weight, bias, *running)]):
+        raise Untraceable(aten.native_batch_norm.default, "statistics that are no vectors, which some of its kernels refuse")
     of = statistics(x, weight, bias, *running)
     if n < 2 or of is None or not shaped(trace, (x.sizes[1],), weight, bias, *running):
         return NotImplemented
@@ -385,3 +387,14 @@ def log_sigmoid_backward(trace: Any, grad: TracedTensor, x: TracedTensor, buffer
     if x.device.type != "cpu" or not grad.dtype is x.dtype is buffer.dtype or not shaped(trace, grad.sizes, x, buffer):
         return NotImplemented
     return strided(trace, grad.sizes, preserved_strides(trace, grad), grad.dtype, grad.device)
+
+
+def rrelu(func: Any) -> Any:
+    def rule_of(trace: Any, x: TracedTensor, noise: TracedTensor, *args: Any, **named: Any) -> Any:
+        return NotImplemented if one_size(trace, x.sizes, noise.sizes) else misfit(trace, func, x, noise, *args, **named)
+
+    return rule_of
+
+
+add(rrelu(aten.rrelu_with_noise.default), "rrelu_with_noise")
+add(rrelu(aten.rrelu_with_noise_.default), "rrelu_with_noise_")

@@ -445,6 +445,9 @@ class Region:
         record.history.small.capture = record.captures
         found = self.captured(fn, args, start, record)
         found.frame_id = frame_id
+        ends, whole = found.exit, self.config.fullgraph or found.world.error_on_break
+        if isinstance(ends, BreakExit) and not whole and self.sites.functions.breaks_in(ends.frames, found.world.inlined):
+            return RETRY
         record.history.calls.met(found.world.inlined.values())
         for inlined, _, operations, _ in found.world.inlined.values():
             self.sites.functions.note(inlined, operations, True)

@@ -65,4 +65,9 @@ def program(compile_):
         return image.detach().clamp(0, 1), told
 
     transfer = compile_(transfer)
-    return lambda i: list(transfer(torch.rand(1, 3, 8 + 2 * (i % 3), 8), torch.rand(1, 3, 10, 8 + 2 * (i % 2)), 2 + i % 2, 10.0 * (1 + i % 2)))
+
+    def f(i):
+        content, style = torch.rand(1, 3, 8 + 2 * (i % 3), 8), torch.rand(1, 3, 10, 8 + 2 * (i % 2))
+        return list(transfer(content, style, 2 + i % 2, 10.0 * (1 + i % 2)))
+
+    return f

@@ -13,6 +13,7 @@ from typing import Any
 
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.dispatch import same
+from pliant.graph.operands import op_inputs
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.rebinding import rebind
 from pliant.graph.traced import DATA, Reconsider, TracedTensor, leaves
@@ -57,6 +58,7 @@ def assign(t: Any, u: Any) -> None:
             world.rebound[id(d)] = d
     world.keep.append(old)
     world.given[id(t)] = t, given, counted
+    world.given_memory |= {old.storage_id, t.storage_id}
     trace.data_memory.add(t.storage_id)
 
 
@@ -97,11 +99,19 @@ def check(world: World, outputs: list[Any]) -> None:
     for t, _, _ in world.given.values():
         since[t.storage_id] = min(t.vid, since.get(t.storage_id, t.vid))
     left = [v for way in (*world.trace.exits, *world.trace.marks) for v in way.values]
-    for v in (*outputs, *left):
-        if type(v) is TracedTensor and (v.requires_grad or id(v) not in made and v.vid > since.get(v.storage_id, v.vid)):
-            raise Reconsider("set_data", "more than the object is seen of a tensor that was given other memory", DATA)
+    shown = [v for v in (*outputs, *left) if type(v) is TracedTensor]
+    if any([id(v) not in made and v.vid > since.get(v.storage_id, v.vid) for v in shown]):
+        raise Reconsider("set_data", "more than the object is seen of a tensor that was given other memory", DATA)
+    if any([v.requires_grad for v in shown]) and any([keeps(op, world.given_memory) for op in world.trace.ops]):
+        raise Reconsider("set_data", "a backward part may keep what was given other memory", DATA)
     if any([in_flows(world.trace, t) for t, *_ in world.given.values()]):
         raise Reconsider("set_data", "a branch or loop on data reads a tensor that was given other memory, or writes to it", DATA)
+
+
+def keeps(op: Any, memory: set[int]) -> bool:
+    """Whether gradients of an operation may need what it reads of this memory."""
+    reads = any([t.storage_id in memory for t in op_inputs(op)])
+    return reads and any([type(t) is TracedTensor and t.requires_grad for t in (*op.outs, *op_inputs(op))])
 
 
 def in_flows(trace: Any, t: Any) -> bool:

@@ -131,6 +131,29 @@ def with_gradients_left(m: Any, k: Any, x: Any, s: dict) -> Any:
     return y
 
 
+@program(0)
+def beside_gradients(m: Any, k: Any, x: Any, s: dict) -> Any:
+    y = m[2](torch.tanh(m[0](x)))
+    with torch.no_grad():
+        for a, b in zip(m.parameters(), k.parameters(), strict=True):
+            b.data = b.data * 0.9 + a.data * 0.1
+        z = k(x)
+    return y * z, z
+
+
+@program(1)
+def kept_for_gradients(m: Any, k: Any, x: Any, s: dict) -> Any:
+    y = m[2](torch.tanh(m[0](x) * k[0].bias))
+    k[0].bias.data = k[0].bias.data * 2
+    return y
+
+
+@program(2)
+def kept_for_gradients_later(m: Any, k: Any, x: Any, s: dict) -> Any:
+    k[0].bias.data = k[0].bias.data * 2
+    return m[2](torch.tanh(m[0](x) * k[0].bias))
+
+
 @program(1)
 def of_another_size(m: Any, k: Any, x: Any, s: dict) -> Any:
     s["w"].data = torch.ones(len(s["w"]) + 1)
@@ -219,6 +242,14 @@ def same(a: Any, b: Any) -> bool:
     return a == pytest.approx(b) if isinstance(a, float) else a == b
 
 
+def left_gradients(y: Any, m: Any) -> list:
+    """What comes of a backward pass behind the call, through what it has left."""
+    if not isinstance(y, torch.Tensor) or y.grad_fn is None:
+        return []
+    found = torch.autograd.grad(y.pow(2).sum(), list(m.parameters()), allow_unused=True, retain_graph=True)
+    return [g for g in found if g is not None]
+
+
 def calls(fn: Callable) -> list:
     torch.manual_seed(0)
     m = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
@@ -229,7 +260,9 @@ def calls(fn: Callable) -> list:
     given, told = [], []
     for i in range(6):
         torch.manual_seed(i)
-        given.append(fn(m, k, torch.randn(2 + i % 3, 4), s))
+        out = fn(m, k, torch.randn(2 + i % 3, 4), s)
+        given.append(out)
+        told.append([g for y in (out if isinstance(out, tuple) else [out]) for g in left_gradients(y, m)])
         memory = [t.untyped_storage().data_ptr() for t in (*state, *others)]
         told.append([seen(x) for x in (given, s, state, others, [t.grad for t in state])])
         told.append([[t._version for t in state], [a == b for a in memory for b in memory]])

@@ -131,6 +131,14 @@ def set_data(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     return t
 
 
+def give_memory(t: torch.Tensor, u: torch.Tensor, written: int) -> None:
+    """`t.data = u` of a tensor of the program's, which has written to it so often since. Called by emitted code."""
+    with torch._C.DisableTorchFunction():  # modes have been told by then
+        ORIGINAL.data.__set__(t, u)
+        for _ in range(written):
+            torch._C._increment_version((t,))  # type: ignore[attr-defined]
+
+
 def hook_set(t: torch.Tensor, method: str, hook: Any, removed: bool) -> Any:
     """The handle of a hook that is set on a tensor of the program's, and perhaps taken away again. Called by emitted code."""
     with torch._C.DisableTorchFunction():  # modes have been told by then
@@ -181,9 +189,9 @@ def is_own(method: str) -> bool:
 
 
 __all__ = [
-    "ORIGINAL", "SPELLED", "data_of", "get_default_dtype", "gradients", "hook_set", "is_grad_enabled", "is_inference_mode_enabled",
-    "is_own", "make_leaf", "math", "needed", "new_leaf", "new_leaf_of_data", "new_parameter", "new_parameter_of_data", "of_own_tensors",
-    "operator", "set_data", "tensors_as_they_were", "torch",
+    "ORIGINAL", "SPELLED", "data_of", "get_default_dtype", "give_memory", "gradients", "hook_set", "is_grad_enabled",
+    "is_inference_mode_enabled", "is_own", "make_leaf", "math", "needed", "new_leaf", "new_leaf_of_data", "new_parameter",
+    "new_parameter_of_data", "of_own_tensors", "operator", "set_data", "tensors_as_they_were", "torch",
 ]  # fmt: skip
 
 

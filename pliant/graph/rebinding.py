@@ -44,6 +44,8 @@ def rebind(trace: Any, x: TracedTensor, u: TracedTensor) -> TracedTensor:
         args, kwargs, outs = exchanged(op.args, x, old), exchanged(op.kwargs, x, old), exchanged(op.outs, x, old)
         if args is not op.args or kwargs is not op.kwargs or outs is not op.outs:
             op.args, op.kwargs, op.outs, op.reads = args, kwargs, outs, None
+    for way in (*trace.exits, *trace.marks):
+        way.values = exchanged(way.values, x, old)
     for call in trace.torch_ops:
         call.args, call.kwargs, call.out = exchanged(call.args, x, old), exchanged(call.kwargs, x, old), exchanged(call.out, x, old)
     if old.vid in trace.own_leaves:

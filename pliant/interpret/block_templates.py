@@ -136,7 +136,7 @@ def counts(world: World) -> tuple:
     trace = world.trace
     return (
         world.n_symbols, len(world.relations), len(world.arrays), len(world.calls), len(world.own_classes), len(world.remade),
-        len(world.data_of), len(world.retained), len(world.nodes), len(world.rebound),
+        len(world.data_of), len(world.retained), len(world.nodes), len(world.rebound), len(world.given),
         len(world.function_sources), len(world.raised_outside), len(world.context_values), len(world.tensor_writes),
         len(world.tensor_dicts),
         len(world.global_writes), len(world.cell_writes), sum(map(len, world.keys.values())), world.bound_here, id(world.subclasses),

@@ -19,6 +19,7 @@ from pliant.graph.rebinding import rebind
 from pliant.graph.rules.shape import is_packed
 from pliant.graph.schema import op_info, written
 from pliant.graph.traced import DATA, TracedTensor
+from pliant.interpret import given_memory
 from pliant.interpret.calls import KEYWORDS, METHOD_LOOKASIDES, graph_call
 from pliant.interpret.state import Break, Restart, vm, whole_loops
 from pliant.interpret.tensor_inputs import held
@@ -35,7 +36,8 @@ def read(t: Any) -> Any:
         raise Break("PL0012", f".data of a {t.pytype.__name__}", clean=True)
     told = vm.trace.torch_call(data_of, (t,), {})
     told.out = d = t.data
-    vm.world.data_of[id(d)] = (d, t)
+    if id(t) not in vm.world.given:  # else the real tensor has that memory when the graph is done, not before
+        vm.world.data_of[id(d)] = (d, t)
     vm.world.data_views[id(d)] = d
     return d
 
@@ -101,6 +103,9 @@ def given(t: Any, u: Any, what: str, told: bool = False) -> None:
 
 def assign(t: Any, u: Any) -> None:
     """`t.data = u`."""
+    if given_memory.from_outside(t):
+        given_memory.assign(t, u)
+        return
     own(t, "an assignment to .data", True)
     if t.requires_grad and type(u) is TracedTensor and u.dtype is not t.dtype:
         raise Break("PL0039", "an assignment to .data of another dtype", clean=True)

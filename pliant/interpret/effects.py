@@ -7,7 +7,7 @@ import collections
 from operator import is_, is_not
 from typing import Any
 
-from pliant.graph.originals import make_leaf, needed
+from pliant.graph.originals import ORIGINAL, give_memory, make_leaf, needed, torch
 from pliant.graph.seeding import put_back
 from pliant.graph.traced import TracedTensor
 from pliant.guards.views import walked
@@ -51,6 +51,7 @@ def written_so_far(world: World, written: list[Shadow]) -> list[Effect]:
     for counter, _, times in world.counters.values():
         out += [Effect("call", next, ((counter,), {}))] * times
     out += [Effect("call", _warnings._filters_mutated, ((), {}))] * world.filters_mutated  # type: ignore[attr-defined]
+    out += assignments(world)
     out += [Effect("call", make_leaf, ((t,), {})) for t in world.made_leaves.values()]
     out += frozen_leaves.effects(world)
     out += [Effect("call", needed, ((h,), {})) for h in world.hooks_to_set if not h.removed]
@@ -59,6 +60,16 @@ def written_so_far(world: World, written: list[Shadow]) -> list[Effect]:
     for fn, args, kwargs in world.calls:
         out.append(Effect("call", fn, (args, kwargs)))
     return out
+
+
+def assignments(world: World) -> list[Effect]:
+    """`p.data = u` of tensors from outside (`given_memory.py`)."""
+    found = []
+    for t, given, before in world.given.values():
+        with torch._C._DisableTorchDispatch():
+            written = ORIGINAL._version.__get__(t) - before
+        found.append(Effect("call", give_memory, ((t, given, written), {})))
+    return found
 
 
 def drawn_from(world: World) -> list[Any]:
@@ -74,7 +85,7 @@ def drawn_from(world: World) -> list[Any]:
 
 def unwritten_so_far(world: World) -> bool:
     """Whether the program has written nothing to the outside yet."""
-    if world.global_writes or world.cell_writes or world.tensor_writes or world.calls:
+    if world.global_writes or world.cell_writes or world.tensor_writes or world.calls or world.given:
         return False
     return not any([v is WRITTEN for h in world.shadows.values() for v in h.located.values()]) and not effects_of(world)
 
@@ -115,6 +126,7 @@ def keep_changed_apart(world: World) -> None:
     """A tensor, an instance with slots or a counter that was changed without a shadow must not be another one that was met."""
     changed = [o for o, _ in world.tensor_writes.values()] + [o for o, *_ in world.counters.values()]
     changed += [*world.made_leaves.values(), *[t for t, _ in world.frozen_leaves.values()], *[h.t for h in world.hooks_to_set]]
+    changed += [t for t, *_ in world.given.values()]
     for o in {id(o): o for o in changed}.values():
         if issubclass(type(o), type):  # classes are known by identity
             continue

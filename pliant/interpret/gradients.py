@@ -33,6 +33,7 @@ from pliant.graph.traced import (
 )
 from pliant.guards import views
 from pliant.interpret import checkpoints, frozen_leaves, globalstate, in_torch, policy, tape, tensor_subclasses, wrapped_functions
+from pliant.interpret.arrays.proxies import TracedArray
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
@@ -702,9 +703,11 @@ def l_buffer(args: tuple, kw: dict) -> Any:
 
 @lookaside(torch.Tensor)
 def l_tensor(args: tuple, kw: dict) -> Any:
-    """`torch.Tensor(list)` and `torch.Tensor(*sizes)`."""
+    """`torch.Tensor(list)`, `torch.Tensor(array)` and `torch.Tensor(*sizes)`."""
     if globalstate.heard():
         raise Break("PL0011", "a tensor is made through its class, of which modes are not told", clean=True)
+    if len(args) == 1 and type(args[0]) is TracedArray and args[0].ndim and not kw:
+        return call(torch.as_tensor, args, {"dtype": torch.get_default_dtype()})
     if kw or (args and type(args[0]) not in (list, tuple, int, torch.SymInt)):
         raise Break("PL0011", "a tensor is made through a class", clean=True)
     if args and type(args[0]) in (list, tuple) and len(args) == 1:

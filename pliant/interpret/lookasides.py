@@ -25,6 +25,7 @@ from pliant.interpret import (
     walks,
     weak,
 )
+from pliant.interpret.arrays.proxies import TracedArray
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.binding import STANDS_FOR_C
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
@@ -607,6 +608,8 @@ def l_reversed(args: tuple, kw: dict) -> Any:
     if type(o) is TracedTensor:
         return graph_call(ORIGINAL.__reversed__, (o,), {}, "__reversed__")
     m = lookup(type(o), "__reversed__")
+    if type(m) is FunctionType and type(o) in ROWS:  # pliant's own, of what stands for an object
+        return m(o)
     if type(m) is FunctionType:
         return interp(m, (o,), {})
     return native(reversed, args, kw)
@@ -745,6 +748,8 @@ def of_type(cls: Any, dtype: torch.dtype) -> Any:
             raise Break("PL0004", f"construction of torch.{cls.__name__}", clean=True)
         if len(args) == 1 and type(args[0]) in (list, tuple):
             return vm.call(torch.tensor, args, {"dtype": dtype})
+        if len(args) == 1 and type(args[0]) is TracedArray and args[0].ndim and not globalstate.heard():  # its memory, if it has that dtype
+            return vm.call(torch.as_tensor, args, {"dtype": dtype})
         if all([type(n) in (int, torch.SymInt) for n in args]):
             return graph_call(torch.empty, (args or (0,),), {"dtype": dtype})
         raise Break("PL0004", f"construction of torch.{cls.__name__}", clean=True)

@@ -35,6 +35,10 @@ def version(t: Any) -> Any:
     inputs = [i for i in trace.inputs if i.storage_id == t.storage_id]
     refuse_fused(t)
     now = ORIGINAL._version.__get__(t)
+    if id(t) in world.given:
+        return held(t, "_version") + now
+    if any([g.storage_id == t.storage_id for g, *_ in world.given.values()]):
+        raise Break("PL0012", "the version of a tensor whose memory was given to one from outside", clean=True)
     if not inputs or id(t) in world.data_views:
         return now
     real = world.real.get(id(inputs[0]))

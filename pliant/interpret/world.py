@@ -107,6 +107,8 @@ class World:
         self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
         self.data_views: dict[int, Any] = {}  # these and their views
         self.rebound: dict[int, Any] = {}  # id of a tensor made here that was given other memory -> it
+        self.given: dict[int, tuple] = {}  # id of a tensor from outside that was given other memory -> (it, that, its version then)
+        self.given_memory: set[int] = set()  # storage ids: what these had before, and have now
         self.nodes: dict[Any, Any] = {}  # of the autograd graph -> what stands for each
         self.retained: dict[int, Any] = {}  # id of a tensor made here -> it, whose gradient is kept
         self.waiting: dict[int, Source] = {}  # id of an input that is waited for -> where the tensor that waits is (`waiting.py`)

@@ -13,6 +13,7 @@ of the call, and CPython makes it; what is given tensors in there is compiled as
 | SOME decisions of a function                                    | it is split at each further one the first time        |
 | MANY decisions of a function that does EACH operations for each | it is called apart, and CPython runs all of it        |
 | of them at most                                                 |                                                       |
+| a comprehension over plain values, in which the graph breaks    | it is called apart at once: that capture is dropped   |
 | a decision of the frame itself, or of one that does more        | as `history` says                                     |
 """
 
@@ -30,6 +31,7 @@ from pliant.jit.weak_ids import WeakIdDict
 FEW = 16
 SOME, MANY = 2, 4
 EACH = 8
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 
 
 class Call(NamedTuple):
@@ -128,6 +130,15 @@ class Functions:
             found.apart = self.some_apart = True
             where = f"{code.co_filename}:{code.co_qualname}"
             events.emit("policy", what="its decisions keep changing: it is called, not interpreted", where=where)
+
+    def breaks_in(self, frames: list, inlined: dict[int, tuple]) -> bool:
+        """The graph has broken in the last of these frames. Whether that one is called from now on: a comprehension in which nothing was
+        done with tensors, each round of which would be a piece or two. `inlined`: what the capture says of the functions it has met."""
+        code = frames[-1].code
+        if len(frames) < 2 or code.co_name not in COMPREHENSIONS or self.apart(code) or inlined.get(id(code), (0, 0, 1))[2]:
+            return False
+        self.call_apart(code)
+        return True
 
     def split(self, code: CodeType) -> bool:
         """The graph is split at one more decision of this function. Whether CPython runs all of it instead, from now on."""

@@ -117,6 +117,7 @@ class History:
     whole_loops = False  # whether loops on data may become operations of the graph
     on_mesh = False  # whether graphs run on the workers of a mesh
     joins = False  # whether both sides of a branch on data may be one operation of the graph (`joins_at`)
+    gives_memory = False  # whether tensors from outside may be given other memory in the graph (`p.data = u`)
     counts_rounds = False  # whether loops over symbolic ranges do, and loops that write to memory from before (export)
     keeps_ones = False  # whether sizes of 0 and 1 stay so, though they are dynamic (export)
     open_dim: Dim | None = None  # the promise that sizes make which are open to 0 and 1 (export); None: what is asked of them is guarded

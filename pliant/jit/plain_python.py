@@ -9,6 +9,7 @@ resume costs ten times what the pieces do. What decides is what was seen of the 
 |                                                   | one                                                |
 | FEW pieces without any, one of which returned,    | CPython runs the rest in one go, and `tolist` in   |
 | and none that ended at a call                     | front of it                                        |
+| SOME pieces without any, one of which returned    | the same; what they call is still compiled         |
 | MANY pieces, WORTH_IT operations each at most,    | the same; what they call is still compiled         |
 | whatever they ended at                            |                                                    |
 | nothing in front of it, either                    | CPython runs the whole frame                       |
@@ -29,6 +30,7 @@ from pliant.jit.nested_frames import calls_python
 from pliant.jit.weak_ids import WeakIdDict
 
 FEW = 4
+SOME = 8
 MANY = 16
 WORTH_IT = 3
 """Calls of PyTorch that save what the guards and the frame of a piece cost."""
@@ -108,7 +110,7 @@ class PlainPython:
         found.resumed.append(code)
         if found.operations > WORTH_IT * max(found.pieces, MANY):
             found.resumed.clear()  # it will not come to that
-        few = not found.operations and found.pieces >= FEW and found.returned and not found.calls
+        few = not found.operations and found.pieces >= (SOME if found.calls else FEW) and found.returned
         if few or found.pieces >= MANY and found.operations <= WORTH_IT * found.pieces:
             self.leave(origin)
 

@@ -36,6 +36,7 @@ from pliant.interpret import (
     capture,
     collection_paused,
     frozen_leaves,
+    given_memory,
     interrupts,
     late_errors,
 )
@@ -166,7 +167,7 @@ class Region:
         if found is None:
             info = resume.info_of(code)
             history = History(self.sites, info is not None and bool(info.layout.loops))
-            history.whole_loops = history.joins = self.own
+            history.whole_loops = history.joins = history.gives_memory = self.own
             history.on_mesh = self.config.backend == backends.REMOTE
             found = self.records[code] = Record(history)
             self.codes.append(weakref.ref(code))
@@ -444,6 +445,9 @@ class Region:
         record.history.small.capture = record.captures
         found = self.captured(fn, args, start, record)
         found.frame_id = frame_id
+        ends, whole = found.exit, self.config.fullgraph or found.world.error_on_break
+        if isinstance(ends, BreakExit) and not whole and self.sites.functions.breaks_in(ends.frames, found.world.inlined):
+            return RETRY
         record.history.calls.met(found.world.inlined.values(), found.world.walked.values())
         for inlined, _, operations, _ in found.world.inlined.values():
             self.sites.functions.note(inlined, operations, True)
@@ -628,6 +632,7 @@ class Region:
     # -- graphs -------------------------------------------------------------------------------------------------------------
     def build(self, found: Capture, inputs: list, outputs: list, name: str) -> Any:
         """The executable of a captured graph, by the backend of this region."""
+        given_memory.check(found.world, outputs)
         began = time.perf_counter()
         extra = modes.for_backend(self.config)
         later = self.config.background and not found.under_modes and not entries.testing and background.has_room(len(found.trace.ops))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 import torch
@@ -221,3 +222,34 @@ def test_flags_of_a_list(fn, made, n):
         args = made(draw, n)
         torch.testing.assert_close(compiled(*args), fn(*args))
     assert pliant.stats()["captures"] <= 30
+
+
+ITEMS = list(range(10, 22))
+INSIDE = {
+    "indexed": lambda x: ([ITEMS[j] for j in x.topk(2)[1].tolist()], x * 2),
+    "nested": lambda x: ([[ITEMS[j] for j in row] for row in x[None].topk(2)[1].tolist()], x * 2),
+    "chosen": lambda x: ([v for v in x.tolist() if v > 0], x.sum()),
+    "dict": lambda x: ({k: v for k, v in zip(ITEMS, x.tolist(), strict=False) if v > 0}, x + 1),
+    "set": lambda x: ({int(v) for v in x.tolist() if v > 0}, x * 3),
+    "drawn": lambda x: ([random.choice(ITEMS) for _ in ITEMS], x + 1),
+    "with tensors": lambda x: [x * random.choice(ITEMS) for _ in range(3)],
+    "raises": lambda x: ([ITEMS[random.choice([0, 99])] for _ in range(2)], x),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_comprehensions_in_which_the_graph_breaks(name):
+    """Over plain values: the graph breaks once, where it is called; each round was a piece or two (5 to 17 captures)."""
+    compiled = helpers.compiled(INSIDE[name])
+
+    def answer(fn, seed):
+        random.seed(seed)
+        try:
+            return fn(torch.randn(6, generator=torch.Generator().manual_seed(seed)))
+        except IndexError as e:
+            return str(e)
+
+    for seed in range(12):
+        assert str(answer(compiled, seed)) == str(answer(INSIDE[name], seed))
+    if sys.version_info < (3, 12):  # from there on they are a part of the frame
+        assert pliant.stats()["captures"] <= 4

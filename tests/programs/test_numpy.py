@@ -179,6 +179,17 @@ case("changing_dtype", lambda a: (a + 1, a / 2, a.sum()), lambda i: (ints(5, i, 
     "bool", "int8", "int16")[i]),))
 case("changing_dims", lambda a: (a.sum(axis=0), a * 2), lambda i: (floats(*((3,), (2, 3), (2, 2, 2), (4,), (3, 2), (1, 4, 1), (5,),
     (2, 2))[i], i=i),))
+def named_types(a):
+    x, y, z = torch.LongTensor(a), torch.FloatTensor(a), torch.Tensor(a * 2)
+    x[0] = 7
+    y.add_(1)
+    return x, y, z, a
+
+
+for T in ("int64", "int32", "float32", "bool"):
+    case(f"named_types_{T}", named_types, lambda i, T=T: (ints(i + 2, i, T),), breaks=0)
+case("array_of_range", lambda a: (np.array(range(2, 9, 3)), np.asarray(range(4), dtype=np.float32), a + np.array(range(3)).sum()),
+     lambda i: (ints(i + 2, i),), breaks=0)  # fmt: skip
 case("changing_kind", lambda x, a: x * 2 + torch.as_tensor(a), lambda i: (tensor(3), (floats(3), tensor(3), [1.0, 2.0, 3.0],
     floats(3), 2.0, np.float32(1), floats(3), tensor(3))[i]))
 case("in_attribute", lambda x, o: x + torch.from_numpy(o.a), lambda i: (tensor(3), Items(floats(3, i=i))), breaks=0)

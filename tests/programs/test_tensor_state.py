@@ -997,7 +997,6 @@ WITH_GRADIENTS = [
 programs(__name__, *ROWS, **WHOLE)({f.__name__: f for f in PLAIN})
 programs(__name__, *GRADS, **BACK)({f"d_{f.__name__}": f for f in WITH_GRADIENTS})
 listed(__name__, {
-    "data_set_of_input": "an input is given other memory",
     "d_data_set": "a tensor with a history is given other memory",
     "set_to_storage": "a storage is handed about",
     "resized_keeps_memory": "what is resized shares its memory",

@@ -98,6 +98,9 @@ def asarray(x: Any, dtype: Any = None) -> TracedArray:
     if t is list or t is tuple:
         dt = dt or dtype_of(np.array(sample(x)).dtype)
         return whole_array(nested(x, dt))
+    if t is range and x and max(abs(x[0]), abs(x[-1])) < 1 << 62:
+        found = graph_call(torch.arange, (x.start, x.stop, x.step), {"dtype": torch.int64})
+        return whole_array(to(found, dt or np.dtype("int64")))
     raise Unsure(f"an array made of a {t.__name__}")
 
 

@@ -127,7 +127,9 @@ def entry_number(world: World, t: Any) -> Any:
     """The count that a tensor on the CPU keeps for an object (the step of an optimizer, the batches that a mean has seen): a symbol that
     the guards read, so that what the program decides by it is a guard. None for other tensors."""
     source, v = t.source, world.real.get(id(t))
-    if v is None or source is None or ORIGINAL.dim(v) or v.dtype not in COUNTED or v.device.type != "cpu" or v.requires_grad:
+    if v is None or source is None or id(t) in world.given:
+        return None
+    if ORIGINAL.dim(v) or v.dtype not in COUNTED or v.device.type != "cpu" or v.requires_grad:
         return None
     view = source.apply("count_held")
     h = world.history

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from pliant.codegen import recorded
 from pliant.codegen.aten import Executable, Lowering, Writer, tuple_text
 from pliant.codegen.autograd_region import Planned
 from pliant.codegen.double_backward import freed_above
@@ -23,23 +24,28 @@ from pliant.lower.sections import Section, Uncut, begins_at, is_number, sections
 from pliant.lower.views import refuse_parts
 
 
-def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", lower: Lowering | None = None) -> Executable:
+def compile_region(
+    trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", lower: Lowering | None = None, by_autograd: bool = True
+) -> Executable:
     """The executable of a captured region, `fn(*slots) -> tuple` of the flattened `outputs`; differentiable where eager's would be.
 
     `inputs` and `outputs` as for `codegen.aten.build`. Call it in the grad mode in which the executable will be entered, and before
     the guards of `trace.scope` are compiled: the backward part may add to them. `lower` replaces operations by others with the
     same results, forward and backward. Raises `Untraceable` where the region cannot be differentiable nodes, and what eager's
-    `backward` would raise (a saved tensor was modified in place).
+    `backward` would raise (a saved tensor was modified in place). `by_autograd`: it may be one of which autograd records the operations.
     """
-    return PlannedRegion(trace, inputs, outputs, name).build(lower)
+    return PlannedRegion(trace, inputs, outputs, name, by_autograd).build(lower)
 
 
 class PlannedRegion:
     """A captured region whose plan is made: `build` may be called for several lowerings, one after the other. Arguments as above."""
 
-    def __init__(self, trace: Any, inputs: list[Any], outputs: Any, name: str) -> None:
+    def __init__(self, trace: Any, inputs: list[Any], outputs: Any, name: str, by_autograd: bool = True) -> None:
         self.trace, self.inputs, self.name = trace, inputs, name
         self.flat = list(liveness.leaves(outputs))
+        self.plain = (list(trace.ops), self.flat) if by_autograd else None  # as the program has it
+        self.recorded: Executable | None = None
+        self.refused: Reconsider | None = None  # why a section could not be made
         if trace.parts:
             refuse_parts(trace, self.flat)
         trace.ops[:] = as_views(trace, trace.ops, self.flat)
@@ -79,6 +85,19 @@ class PlannedRegion:
             raise uncut(self.trace, self.between, ())
 
     def build(self, lower: Lowering | None) -> Executable:
+        try:
+            return self.recorded or self.as_nodes(lower)
+        except Reconsider as e:
+            if self.plain is None or self.built:
+                raise
+            ops, flat = self.plain
+            del self.trace.ops[self.n_forward :]
+            self.recorded = recorded.instead(self.trace, self.inputs, ops, flat, self.name, self.refused or e)
+            if self.recorded is None:
+                raise
+            return self.recorded
+
+    def as_nodes(self, lower: Lowering | None) -> Executable:
         while self.sections:
             try:
                 made = [p.build(lower) for p in self.planned]
@@ -86,9 +105,10 @@ class PlannedRegion:
                     chain = Chain(tuple(made), self.write_around(made)).executable()
                     self.built = True
                     return chain
-            except (Untraceable, NoBackward, InternalError):
+            except (Untraceable, NoBackward, InternalError) as e:
                 if self.built:
                     raise
+                self.refused = e if isinstance(e, Reconsider) and not isinstance(e, Uncut) else self.refused
             self.cut_again()
         return self.planned[0].build(lower)
 

@@ -1,0 +1,117 @@
+"""Operators without a derivative, of what has gradients: the graph goes on; autograd says so once gradients arrive, and of that alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pliant
+from tests.programs.registry import cases, each, program, programs
+
+GRADS = each(3, 5, 2, tail=(4,), grad=True)
+
+
+def step(x):
+    return torch.heaviside(x, torch.ones(()))
+
+
+def without_gradients(x):
+    with torch.no_grad():
+        a = step(x)
+    return step(x) * a + x.sin()
+
+
+def in_place(x):
+    y = x * 2
+    y.add_(1)
+    return step(y), y
+
+
+def written_by_a_view(x):
+    y = x * 1
+    v = y[0]
+    v.mul_(3)
+    return step(y) + y, v
+
+
+def from_each_other(x):
+    a = x.exp()
+    b = step(a)
+    return a, b, b * a
+
+
+def of_data(x):
+    return step(x).sum() + (x > 0.5).nonzero().shape[0], x[x > 0.5]
+
+
+programs(__name__, *GRADS, grad=True, breaks=0)({
+    "without_gradients": without_gradients,
+    "in_place": in_place,
+    "written_by_a_view": written_by_a_view,
+    "from_each_other": from_each_other,
+    "of_data": of_data,
+    "detached": lambda x: (step(x.detach()) * x, step(x)),
+    "beside_a_linear_map": lambda x: (F.linear(x, torch.ones(4, 4)) * step(x), F.relu(x)),
+    "drawn": lambda x: F.dropout(step(x) + x, 0.5, True),
+    "views_of_inputs": lambda x: (step(x), x[1:], x.view(-1)),
+    "of_one_argument": lambda x: torch.igamma(x.abs() + 1, x.abs() + 1) + x,
+    "batch_norm": lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True) + step(x),
+    "lists": lambda x: torch._foreach_add([x, x * 2], [step(x), x]),
+    "other_operators": lambda x: (torch.ops.aten.native_channel_shuffle(x.view(1, -1, 2, 2).repeat(1, 2, 1, 1), 2), x * 2),
+})  # fmt: skip
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+@program(*GRADS, grad=True)
+def beside_a_function(x):
+    return Tripled.apply(x) + step(x), Tripled.apply(x)
+
+
+@program(*GRADS, grad=True)
+def beside_a_hook(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 2)
+    return step(y) + y
+
+
+@program(*GRADS, grad=True)
+def beside_gradients(x):
+    (g,) = torch.autograd.grad((x * x).sum(), x, create_graph=True)
+    return step(x) + g
+
+
+@program(*GRADS, grad=True)
+def beside_a_leaf(x):
+    return step(x) * torch.zeros(4, requires_grad=True)
+
+
+@pytest.mark.parametrize("case", cases(__name__), ids=repr)
+def test_recorded_regions(case):
+    case.run()
+
+
+@pytest.mark.parametrize("of", [0, 1])
+def test_gradients_of_some_inputs_alone(of):
+    """Autograd goes only where it is asked to: `w` has a gradient, although `x` goes through an operator without a derivative."""
+
+    def fn(x, w):
+        return step(x) * 2 + w * w
+
+    for f in (fn, pliant.compile(fn, background=False)):
+        x, w = torch.ones(3, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
+        out = f(x, w).sum()
+        if of:
+            assert torch.autograd.grad(out, w)[0].tolist() == [4.0] * 3
+        else:
+            with pytest.raises(RuntimeError, match="derivative for aten::heaviside is not implemented"):
+                torch.autograd.grad(out, x)

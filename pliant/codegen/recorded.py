@@ -18,7 +18,7 @@ from pliant.graph.operands import node_of
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import TorchOp
 from pliant.graph.trace import engine_gradients
-from pliant.graph.traced import NO_DERIVATIVE, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import LAYOUTS, NO_DERIVATIVE, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness, pipeline
 from pliant.lower.autograd import WITHOUT_DERIVATIVE
 from pliant.lower.program import Program
@@ -34,7 +34,8 @@ STATE = (
 
 def instead(trace: Any, inputs: list[Any], ops: list[Any], outputs: list[Any], name: str, why: Reconsider) -> Executable | None:
     """The region of these operations, recorded by autograd, where it can be that for this reason."""
-    if not why.what.startswith(NO_DERIVATIVE) or not is_grad_enabled() or not can_be(trace, ops):
+    known = why.what == LAYOUTS or why.what.startswith(NO_DERIVATIVE)
+    if not known or not is_grad_enabled() or not can_be(trace, ops):
         return None
     checks = list(trace.scope.asserts)
     ops = [replace(op, grad=True) if through_python(op) else op for op in ops]

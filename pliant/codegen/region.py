@@ -16,7 +16,7 @@ from pliant.codegen.failures import DRAWN, NEVER, Places, drawn_from, remember, 
 from pliant.codegen.version_counters import times_written
 from pliant.errors import InternalError
 from pliant.graph.originals import torch
-from pliant.graph.traced import PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import LAYOUTS, PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
 from pliant.lower.leaves import maker_of, nodes_under
 from pliant.lower.restriding import as_views
@@ -46,6 +46,9 @@ class PlannedRegion:
         self.plain = (list(trace.ops), self.flat) if by_autograd else None  # as the program has it
         self.recorded: Executable | None = None
         self.refused: Reconsider | None = None  # why a section could not be made
+        if trace.relaid:
+            self.record(Reconsider(name, "another layout for a tensor with gradients that is a view, or of which there are views", LAYOUTS))
+            return
         if trace.parts:
             refuse_parts(trace, self.flat)
         trace.ops[:] = as_views(trace, trace.ops, self.flat)
@@ -88,14 +91,18 @@ class PlannedRegion:
         try:
             return self.recorded or self.as_nodes(lower)
         except Reconsider as e:
-            if self.plain is None or self.built:
+            if self.built:
                 raise
-            ops, flat = self.plain
             del self.trace.ops[self.n_forward :]
-            self.recorded = recorded.instead(self.trace, self.inputs, ops, flat, self.name, self.refused or e)
-            if self.recorded is None:
-                raise
-            return self.recorded
+            return self.record(self.refused or e)
+
+    def record(self, why: Reconsider) -> Executable:
+        """The region, recorded by autograd. Raises `why` where it cannot be that."""
+        made = recorded.instead(self.trace, self.inputs, *self.plain, self.name, why) if self.plain is not None else None
+        if made is None:
+            raise why
+        self.recorded = made
+        return made
 
     def as_nodes(self, lower: Lowering | None) -> Executable:
         while self.sections:

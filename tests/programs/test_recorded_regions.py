@@ -1,4 +1,5 @@
-"""Operators without a derivative, of what has gradients: the graph goes on; autograd says so once gradients arrive, and of that alone."""
+"""Regions of which autograd records the operations: operators without a derivative (autograd says so once gradients arrive, and of that
+alone), and other layouts for tensors that are views, or have some."""
 
 from __future__ import annotations
 
@@ -60,6 +61,48 @@ programs(__name__, *GRADS, grad=True, breaks=0)({
     "lists": lambda x: torch._foreach_add([x, x * 2], [step(x), x]),
     "other_operators": lambda x: (torch.ops.aten.native_channel_shuffle(x.view(1, -1, 2, 2).repeat(1, 2, 1, 1), 2), x * 2),
 })  # fmt: skip
+
+
+def laid_out_anew(x):
+    y = x * 1
+    z = y[1:]
+    z.mul_(2)
+    y.unsqueeze_(0)
+    return y, z, z.sum()
+
+
+def written_behind(x):
+    base = x * 1
+    y = base[:]
+    y.t_()
+    y.mul_(3)
+    return base, y
+
+
+def told_behind(x):
+    y = x * 1
+    z = y[0]
+    y.transpose_(0, 1)
+    return y, tuple(y.shape), y.stride(), y._is_view(), z._is_view(), y._version
+
+
+def multiplied_behind(x):
+    y = x.exp()
+    z = y[0]
+    y.unsqueeze_(1)
+    return y * y, y @ y.transpose(-1, -2), z
+
+
+programs(__name__, *GRADS, grad=True, breaks=0)({f.__name__: f for f in (laid_out_anew, written_behind, told_behind, multiplied_behind)})
+
+
+@program(*GRADS, grad=True)
+def laid_out_beside_gradients(x):
+    y = x * 1
+    z = y[0]
+    y.t_()
+    (g,) = torch.autograd.grad(y.sum() + z.sum(), x)
+    return g + 1
 
 
 class Tripled(torch.autograd.Function):

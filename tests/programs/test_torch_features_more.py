@@ -222,10 +222,13 @@ LAYOUTS = {
     "layout_without_a_dim": lambda x: (lambda y: (y.squeeze_(0), y[1:]))((x * 1).view(1, -1, 4)),
 }
 programs(__name__, *ROWS, **WHOLE)(LAYOUTS)
-programs(__name__, *GRADS, grad=True)({f"{name}_with_gradients": fn for name, fn in LAYOUTS.items()})
+HISTORIES = ("layout_transposed", "layout_strided")
+"""Of a view autograd makes the history anew, by a `view` that the new layout refuses to proxies: the graph breaks in front of it."""
+programs(__name__, *GRADS, grad=True, breaks=1)({f"{name}_with_gradients": LAYOUTS[name] for name in HISTORIES})
+programs(__name__, *GRADS, grad=True, breaks=0)({f"{n}_with_gradients": fn for n, fn in LAYOUTS.items() if n not in HISTORIES})
 
 
-@program(*GRADS, grad=True)
+@program(*GRADS, grad=True, breaks=0)
 def layout_of_a_view_with_gradients(x):
     y = (x * 1).view(1, -1, 4)
     y.squeeze_(0)

@@ -1,7 +1,8 @@
 """Training regions of which autograd itself records the operations, as in eager: where no backward part can be traced beforehand.
 
 An operator may have no derivative, which eager says once gradients arrive, and of that alone which they arrive at; or one that asks for
-what only the run knows. No node of ours stands for such a region. Its program calls ATen above autograd, each operation in the grad mode
+what only the run knows. What was saved may be written since, which eager says likewise; results may come from each other by way of writes.
+No node of ours stands for such a region. Its program calls ATen above autograd, each operation in the grad mode
 that the program was in, and the history that results have is the one that eager gives them: the same nodes, which raise the same errors.
 """
 
@@ -18,13 +19,25 @@ from pliant.graph.operands import node_of
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import TorchOp
 from pliant.graph.trace import engine_gradients
-from pliant.graph.traced import LAYOUTS, NO_DERIVATIVE, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import (
+    LAYOUTS,
+    LEAF_VIEWS,
+    NO_DERIVATIVE,
+    READS,
+    REBASED,
+    UNCUT,
+    NoBackward,
+    Reconsider,
+    TracedTensor,
+    Untraceable,
+)
 from pliant.lower import liveness, pipeline
-from pliant.lower.autograd import WITHOUT_DERIVATIVE
+from pliant.lower.autograd import WITHOUT_DERIVATIVE, WRITTEN_SINCE
 from pliant.lower.program import Program
 
 LIBRARY = "torch._library.autograd"
 NOT_IMPLEMENTED = frozenset({"torch::autograd::NotImplemented", "torch::autograd::WarnNotImplemented"})
+HISTORIES = frozenset({LAYOUTS, LEAF_VIEWS, REBASED, UNCUT})
 STATE = (
     "exits", "marks", "stores", "assumed", "hooked", "modules_hooked", "differentiated", "freed", "behind", "own_leaves", "rebound_leaves",
     "data_memory", "parts", "wrapping", "wholes", "of_inference", "frozen", "zeros", "in_transform", "dual_levels", "reentered", "undone",
@@ -32,16 +45,22 @@ STATE = (
 """What a trace notes of programs that do more than call operators: they are not left to autograd."""
 
 
-def instead(trace: Any, inputs: list[Any], ops: list[Any], outputs: list[Any], name: str, why: Reconsider) -> Executable | None:
+def instead(trace: Any, inputs: list[Any], ops: list[Any], outputs: list[Any], name: str, why: Exception) -> Executable | None:
     """The region of these operations, recorded by autograd, where it can be that for this reason."""
-    known = why.what == LAYOUTS or why.what.startswith(NO_DERIVATIVE)
-    if not known or not is_grad_enabled() or not can_be(trace, ops):
+    if not of_history(why) or not is_grad_enabled() or not can_be(trace, ops):
         return None
     checks = list(trace.scope.asserts)
     ops = [replace(op, grad=True) if through_python(op) else op for op in ops]
     p = Program(name, trace.scope, inputs, outputs, ops, asserts=[c.expr for c in checks], closed=False)
     p = pipeline.call_aten(pipeline.run(p, (pipeline.DCE,)))
     return Writer(name, trace.scope, inputs, outputs, p.steps, checks).finish(RECORDED)
+
+
+def of_history(why: Exception) -> bool:
+    """Whether nothing but the histories of tensors is in the way of a region of nodes."""
+    if isinstance(why, NoBackward):  # eager says so when gradients arrive, and of those that come by there
+        return WRITTEN_SINCE in str(why.error)
+    return isinstance(why, Reconsider) and (why.what in HISTORIES or why.what.startswith((NO_DERIVATIVE, READS)))
 
 
 def can_be(trace: Any, ops: list[Any]) -> bool:

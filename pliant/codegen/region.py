@@ -45,23 +45,31 @@ class PlannedRegion:
         self.flat = list(liveness.leaves(outputs))
         self.plain = (list(trace.ops), self.flat) if by_autograd else None  # as the program has it
         self.recorded: Executable | None = None
-        self.refused: Reconsider | None = None  # why a section could not be made
-        if trace.relaid:
-            self.record(Reconsider(name, "another layout for a tensor with gradients that is a view, or of which there are views", LAYOUTS))
-            return
+        self.refused: Exception | None = None  # why a section could not be made
+        self.start = trace.scope.snapshot()
+        self.built, self.tries, self.idle = False, 3, True
+        try:
+            if trace.relaid:
+                raise Reconsider(name, "another layout for a tensor with gradients that is a view, or of which there are views", LAYOUTS)
+            self.plan()
+        except (Reconsider, NoBackward) as e:
+            self.record(e)
+
+    def plan(self) -> None:
+        """Plans of nodes, of the whole region or of its sections."""
+        trace = self.trace
         if trace.parts:
             refuse_parts(trace, self.flat)
         trace.ops[:] = as_views(trace, trace.ops, self.flat)
         self.flat = settle(trace, self.flat)
         self.n_forward, self.token = len(trace.ops), trace.scope.snapshot()
-        self.built, self.tries, self.idle = False, 3, True
         self.seen = {t.vid for t in liveness.tensors_of(self.flat)}
         self.between: list[TracedTensor] = []  # results that others come from
         self.sections: list[Section] = []
         self.planned: list[Planned] = []
         self.cut()
         if self.sections and trace.modules_hooked:  # the hook in front is of another section than the one behind, which it hears of
-            raise Reconsider(name, "a backward hook of a module, and a result that comes from another one", PYTHON_BACKWARD)
+            raise Reconsider(self.name, "a backward hook of a module, and a result that comes from another one", PYTHON_BACKWARD)
         if not self.sections:
             self.whole()
 
@@ -88,17 +96,24 @@ class PlannedRegion:
             raise uncut(self.trace, self.between, ())
 
     def build(self, lower: Lowering | None) -> Executable:
+        if self.recorded is not None:
+            return self.recorded
         try:
-            return self.recorded or self.as_nodes(lower)
-        except Reconsider as e:
+            made = self.as_nodes(lower)
+        except (Reconsider, NoBackward) as e:
             if self.built:
                 raise
-            del self.trace.ops[self.n_forward :]
             return self.record(self.refused or e)
+        self.built = True
+        return made
 
-    def record(self, why: Reconsider) -> Executable:
+    def record(self, why: Exception) -> Executable:
         """The region, recorded by autograd. Raises `why` where it cannot be that."""
-        made = recorded.instead(self.trace, self.inputs, *self.plain, self.name, why) if self.plain is not None else None
+        if self.plain is None:
+            raise why
+        self.trace.ops[:], self.trace.n_forward = self.plain[0], None
+        self.trace.scope.rollback(self.start)
+        made = recorded.instead(self.trace, self.inputs, *self.plain, self.name, why)
         if made is None:
             raise why
         self.recorded = made
@@ -115,7 +130,7 @@ class PlannedRegion:
             except (Untraceable, NoBackward, InternalError) as e:
                 if self.built:
                     raise
-                self.refused = e if isinstance(e, Reconsider) and not isinstance(e, Uncut) else self.refused
+                self.refused = e if isinstance(e, (Reconsider, NoBackward)) and not isinstance(e, Uncut) else self.refused
             self.cut_again()
         return self.planned[0].build(lower)
 

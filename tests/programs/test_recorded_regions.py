@@ -1,5 +1,6 @@
 """Regions of which autograd records the operations: operators without a derivative (autograd says so once gradients arrive, and of that
-alone), and other layouts for tensors that are views, or have some."""
+alone), other layouts for tensors that are views, or have some, and what is written behind its back.
+"""
 
 from __future__ import annotations
 
@@ -94,6 +95,53 @@ def multiplied_behind(x):
 
 
 programs(__name__, *GRADS, grad=True, breaks=0)({f.__name__: f for f in (laid_out_anew, written_behind, told_behind, multiplied_behind)})
+
+
+# -- histories that no node of ours can stand for: what was saved is written, results come from each other by way of writes -----
+def saved_and_written(x):
+    a = x.exp()
+    b = a * a
+    a.add_(1)
+    return b, a
+
+
+def written_over(x):
+    return torch.relu(x).sub_(1)
+
+
+def view_from_before(x):
+    d = torch.zeros(x.shape)
+    v = d[0]
+    d.add_(x)
+    return d, v
+
+
+def features(x):
+    f = x.tanh()
+    f.mul_(2)
+    other = f.clone()
+    other[0] = 0
+    return f, f.sum(1), (f * f).mean(), other
+
+
+def summed_between_writes(x):
+    y = x * 1
+    y.mul_(2)
+    s, squares = y.sum(), y * y
+    y.add_(s)
+    return y, s, squares
+
+
+def filled(x):
+    y = x * 2
+    y.fill_diagonal_(1.0)
+    z = y @ y.T
+    y.zero_()
+    return y, z
+
+
+HISTORIES = (saved_and_written, written_over, view_from_before, features, summed_between_writes, filled)
+programs(__name__, *GRADS, grad=True, breaks=0)({f.__name__: f for f in HISTORIES})
 
 
 @program(*GRADS, grad=True)

@@ -4,16 +4,18 @@ An operator may have no derivative, which eager says once gradients arrive, and 
 what only the run knows. What was saved may be written since, which eager says likewise; results may come from each other by way of writes.
 No node of ours stands for such a region. Its program calls ATen above autograd, each operation in the grad mode
 that the program was in, and the history that results have is the one that eager gives them: the same nodes, which raise the same errors.
+Operators without a derivative are sections of their own, between nodes, where the region can be cut there (`lower/sections.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
-from pliant.codegen.aten import RECORDED, Executable, Writer
+from pliant.codegen.aten import RECORDED, Executable, Lowering, Writer
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.operands import node_of
 from pliant.graph.originals import is_grad_enabled
@@ -34,6 +36,7 @@ from pliant.graph.traced import (
 from pliant.lower import liveness, pipeline
 from pliant.lower.autograd import WITHOUT_DERIVATIVE, WRITTEN_SINCE
 from pliant.lower.program import Program
+from pliant.lower.sections import Section, may_cut
 
 LIBRARY = "torch._library.autograd"
 NOT_IMPLEMENTED = frozenset({"torch::autograd::NotImplemented", "torch::autograd::WarnNotImplemented"})
@@ -49,11 +52,46 @@ def instead(trace: Any, inputs: list[Any], ops: list[Any], outputs: list[Any], n
     """The region of these operations, recorded by autograd, where it can be that for this reason."""
     if not of_history(why) or not is_grad_enabled() or not can_be(trace, ops):
         return None
-    checks = list(trace.scope.asserts)
+    return printed(trace, inputs, ops, outputs, name, list(trace.scope.asserts))
+
+
+def printed(trace: Any, inputs: list[Any], ops: list[Any], outputs: list[Any], name: str, checks: list[Any]) -> Executable:
+    """The program of these operations, above autograd."""
     ops = [replace(op, grad=True) if through_python(op) else op for op in ops]
     p = Program(name, trace.scope, inputs, outputs, ops, asserts=[c.expr for c in checks], closed=False)
     p = pipeline.call_aten(pipeline.run(p, (pipeline.DCE,)))
     return Writer(name, trace.scope, inputs, outputs, p.steps, checks).finish(RECORDED)
+
+
+@dataclass(slots=True)
+class Apart:
+    """A section that autograd records, in the place of one with a plan (`autograd_region.Planned`)."""
+
+    trace: Any
+    section: Section
+    name: str
+    plan: None = None
+
+    def build(self, lower: Lowering | None) -> Executable:
+        s = self.section
+        return printed(self.trace, s.inputs, s.ops, s.outputs, self.name, s.asserts)
+
+
+def parts_of(trace: Any, ops: list[Any], names: set[str]) -> Iterator[list[list[Any]]]:
+    """Ways to part the operations: those of these names, of what has gradients, on their own; or with all that comes behind the first of
+    them, where what they make is differentiated: autograd's engine goes through their nodes, which raise even if nothing arrives."""
+    if not is_grad_enabled() or not may_cut(trace) or not can_be(trace, ops):
+        return
+    found = [[*group] for _, group in groupby(ops, lambda op: lacking(op, names))]
+    if len(found) > 1:
+        yield found
+        if not lacking(found[0][0], names):
+            yield [found[0], ops[len(found[0]) :]]
+
+
+def lacking(op: Any, names: set[str]) -> bool:
+    """Whether an operation is one of these, as `NO_DERIVATIVE` names them, of what has gradients."""
+    return op.target._schema.name.removeprefix("aten::") in names and any([t.requires_grad for t in liveness.op_outputs(op)])
 
 
 def of_history(why: Exception) -> bool:

@@ -16,11 +16,11 @@ from pliant.codegen.failures import DRAWN, NEVER, Places, drawn_from, remember, 
 from pliant.codegen.version_counters import times_written
 from pliant.errors import InternalError
 from pliant.graph.originals import torch
-from pliant.graph.traced import LAYOUTS, PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import LAYOUTS, NO_DERIVATIVE, PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
 from pliant.lower.leaves import maker_of, nodes_under
 from pliant.lower.restriding import as_views
-from pliant.lower.sections import Section, Uncut, begins_at, is_number, sections, settle, uncut
+from pliant.lower.sections import Section, Uncut, begins_at, divided, is_number, sections, settle, uncut
 from pliant.lower.views import refuse_parts
 
 
@@ -66,7 +66,7 @@ class PlannedRegion:
         self.seen = {t.vid for t in liveness.tensors_of(self.flat)}
         self.between: list[TracedTensor] = []  # results that others come from
         self.sections: list[Section] = []
-        self.planned: list[Planned] = []
+        self.planned: list[Any] = []
         self.cut()
         if self.sections and trace.modules_hooked:  # the hook in front is of another section than the one behind, which it hears of
             raise Reconsider(self.name, "a backward hook of a module, and a result that comes from another one", PYTHON_BACKWARD)
@@ -88,9 +88,7 @@ class PlannedRegion:
 
     def whole(self) -> None:
         """One plan, without sections, and without what these have assumed. `Uncut` if results come from each other."""
-        del self.trace.ops[self.n_forward :]
-        self.trace.scope.rollback(self.token)
-        self.trace.n_forward, self.sections = None, []
+        self.anew()
         self.planned = [Planned(self.trace, self.inputs, self.flat, self.name)]
         if self.between:
             raise uncut(self.trace, self.between, ())
@@ -103,9 +101,49 @@ class PlannedRegion:
         except (Reconsider, NoBackward) as e:
             if self.built:
                 raise
-            return self.record(self.refused or e)
+            why = self.refused or e
+            return self.apart(why, lower) or self.record(why)
         self.built = True
         return made
+
+    def apart(self, why: Exception, lower: Lowering | None) -> Executable | None:
+        """The region in sections, of which autograd records those that lack a derivative; None where it cannot be cut there."""
+        names = set[str]()
+        while self.plain is not None and isinstance(why, Reconsider) and why.what.startswith(NO_DERIVATIVE):
+            if (name := why.what.removeprefix(NO_DERIVATIVE)) in names:
+                break
+            names.add(name)
+            self.anew()
+            for parts in recorded.parts_of(self.trace, list(self.trace.ops), names):
+                self.anew()
+                try:
+                    return self.chained(parts, names, lower)
+                except Reconsider as e:
+                    why = e
+                except (Untraceable, NoBackward, InternalError, RuntimeError):
+                    continue
+        self.sections = []
+        return None
+
+    def anew(self) -> None:
+        """As the program has it, without what plans have added and assumed."""
+        del self.trace.ops[self.n_forward :]
+        self.trace.scope.rollback(self.token)
+        self.trace.n_forward, self.sections = None, []
+
+    def chained(self, parts: list[list[Any]], names: set[str], lower: Lowering | None) -> Executable:
+        """The sections of these parts, one after the other. Raises Untraceable where they cannot be cut so."""
+        self.sections = divided(self.trace, self.inputs, self.flat, parts, {})
+        planned: list[Planned | recorded.Apart] = []
+        for k, s in enumerate(self.sections):
+            name, alone = f"{self.name}_part{k}", recorded.lacking(s.ops[0], names)
+            planned.append(recorded.Apart(self.trace, s, name) if alone else Planned(self.trace, s.inputs, s.outputs, name, s))
+        self.planned = planned
+        made = [p.build(lower) for p in planned]
+        if not made or not self.claims_all():
+            raise Untraceable(self.name, "its sections do not claim all assertions")
+        self.built = True
+        return Chain(tuple(made), self.write_around(made)).executable()
 
     def record(self, why: Exception) -> Executable:
         """The region, recorded by autograd. Raises `why` where it cannot be that."""

@@ -206,3 +206,27 @@ def test_gradients_of_some_inputs_alone(of):
         else:
             with pytest.raises(RuntimeError, match="derivative for aten::heaviside is not implemented"):
                 torch.autograd.grad(out, x)
+
+
+def test_nodes_stand_around_an_operator_without_a_derivative():
+    """What comes before it, and beside it, is compiled as in any other region; autograd records that one operation, and what reads it."""
+
+    def beside(x):
+        a = x.sin() * 2
+        return step(a), a.exp()
+
+    def behind(x):
+        a = x.sin() * 2
+        return step(a) + a.exp()
+
+    def kind(node):
+        return type(node).__name__
+
+    x = torch.ones(3, requires_grad=True)
+    first, second = pliant.compile(beside, background=False)(x)
+    assert kind(first.grad_fn) == "NotImplemented" and kind(first.grad_fn.next_functions[0][0]).startswith("Pliant_")
+    assert kind(second.grad_fn).startswith("Pliant_")
+    added = pliant.compile(behind, background=False)(x).grad_fn
+    above = [n for n, _ in added.next_functions]
+    assert [kind(n) for n in (added, *above)] == ["AddBackward0", "NotImplemented", "ExpBackward0"]
+    assert kind(above[1].next_functions[0][0]).startswith("Pliant_")

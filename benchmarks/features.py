@@ -60,6 +60,7 @@ def inside(module: str, skip: int, doubtful: bool) -> None:
         if number >= skip and not (doubtful and case.options.get("breaks") == 0):
             print(json.dumps({"number": number, "name": case.name}), file=sys.stderr, flush=True)
             row = {"number": number, "name": case.name, "pliant": under(case, with_pliant), "torch": under(case, with_torch)}
+            row["torch"]["other"] = not row["torch"]["raised"] and answers_otherwise(case)
             print(json.dumps(row), flush=True)
 
 
@@ -121,6 +122,52 @@ def with_torch(fn: Any, calls: list[tuple]) -> dict[str, Any]:
     return out
 
 
+# --------------------------------------------------------------------------------------------- whether `torch.compile` is right
+def answers_otherwise(case: Any) -> bool:
+    """Whether `torch.compile` answers, or raises, what eager does not: an answer that eager gives twice."""
+    import torch
+
+    torch._dynamo.reset()
+    eager, again = answers(case, lambda fn: fn), answers(case, lambda fn: fn)
+    return alike(eager, again) and not alike(eager, answers(case, lambda fn: torch.compile(fn, backend="eager")))
+
+
+def answers(case: Any, compiled: Any) -> list[Any]:
+    """What the calls of a program give, or the names of what they raise."""
+    import torch
+
+    fn, out = compiled(program_of(case)), []
+    for i, args in enumerate(copy.deepcopy(a if type(a) is tuple else (a,)) for a in case.arg_sets):
+        torch.manual_seed(i)
+        if isinstance(args, tuple):
+            with contextlib.redirect_stdout(io.StringIO()):
+                try:
+                    out.append(fn(*args))
+                except Exception as e:
+                    out.append(type(e).__name__)
+    return out
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether two answers have the same numbers in the same containers; of other objects, the same classes."""
+    import torch
+
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        if (a.layout, a.dtype, a.device) != (b.layout, b.dtype, b.device) or a.is_nested != b.is_nested:
+            return False
+        if a.is_nested:
+            return alike(list(a.unbind()), list(b.unbind()))
+        a, b = (t.detach().to_dense() if t.layout is not torch.strided else t.detach() for t in (a, b))
+        return a.shape == b.shape and torch.allclose(a.cfloat(), b.cfloat(), rtol=1e-3, atol=1e-4, equal_nan=True)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(alike, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return len(a) == len(b) and alike(list(a.values()), list(b.values()))
+    if type(a) in (int, float, str, bool) and type(b) is type(a):
+        return bool(a == b) or type(a) is float and (a != a and b != b or abs(a - b) < 1e-4 * abs(a)) or type(a) is str and " at 0x" in a
+    return type(a) is type(b)
+
+
 # ------------------------------------------------------------------------------------------------------------ all themes
 def measured(module: str, doubtful: bool = False) -> list[dict[str, Any]]:
     """The rows of a theme. A program that ends the process is told so, and the rest goes on in another one."""
@@ -161,13 +208,16 @@ def table(found: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 
 def of_torch(row: dict[str, Any]) -> str:
-    """Its breaks. A frame that it gives up has one, however many it would have had."""
-    return f"{row['torch']['breaks']}{'' if row['torch']['graphs'] else ', no graph at all'}"
+    """Its breaks. A frame that it gives up has one, however many it would have had; an answer that is not eager's has as many as it has."""
+    said = "" if row["torch"]["graphs"] else ", no graph at all"
+    return f"{row['torch']['breaks']}{said}{', another answer than eager' if row['torch'].get('other') else ''}"
 
 
 def page(found: dict[str, list[dict[str, Any]]]) -> str:
     rows = [(module, r) for module, rows in found.items() for r in rows]
     more = [(m, r) for m, r in rows if r["pliant"]["breaks"] > r["torch"]["breaks"] and not r["torch"]["raised"]]
+    right = [(m, r) for m, r in more if not r["torch"].get("other") and r["torch"]["graphs"]]
+    others = [(m, r) for m, r in rows if r["torch"].get("other")]
     fails = [(m, r) for m, r in rows if r["torch"]["raised"] and not r["pliant"]["raised"]]
     broken = [(m, r) for m, r in rows if r["pliant"]["breaks"]]
     out = [
@@ -181,6 +231,9 @@ def page(found: dict[str, list[dict[str, Any]]]) -> str:
         *table(found),
         "",
         f"Programs in which `torch.compile` raises and pliant does not: {len(fails)}.",
+        f"Programs in which `torch.compile` answers otherwise than eager (gradients and writes not compared here): {len(others)}"
+        + (": " + ", ".join(f"`{r['name']}`" for _, r in others) if others else "") + ".",
+        f"Programs in which pliant breaks it more often, of those where `torch.compile` has a graph and eager's answer: {len(right)}.",
         f"Programs in which pliant breaks the graph more often than `torch.compile`: {len(more)}"
         + (": " + ", ".join(f"`{r['name']}` ({r['pliant']['breaks']} and {of_torch(r)})" for _, r in more) if more else "") + ".",
         "",

@@ -167,6 +167,8 @@ def stopped(t: TracedTensor, steps: dict[int, views.ViewStep], slots: dict[int, 
     return t
 
 
+RECORDED = "gradients are recorded"
+"""Autograd records each operation as it comes (`codegen/recorded.py`): in the grad mode that the program was in."""
 SEEN = "views are seen"
 """No gradients are recorded, but a flow gives back the very view that it was given: autograd has to see that made, and count writes."""
 
@@ -175,9 +177,9 @@ def torch_state_guard(n_ops: int, force: bool | str | None) -> tuple[str, dict[s
     """The context that a graph runs in: no autograd keys (but for `force` False), and no autocast (captured operators are already cast)."""
     autocast = torch.is_autocast_enabled("cpu") or (torch.cuda.is_available() and torch.is_autocast_enabled("cuda"))
     if autocast and (force or n_ops):
-        keys = {False: AUTOCAST, SEEN: AUTOGRAD_SEEN_AND_AUTOCAST}.get(force, AUTOGRAD_AND_AUTOCAST)  # type: ignore[arg-type]
+        keys = {False: AUTOCAST, RECORDED: AUTOCAST, SEEN: AUTOGRAD_SEEN_AND_AUTOCAST}.get(force, AUTOGRAD_AND_AUTOCAST)  # type: ignore[arg-type]
         return "_without(_keys)", {"_without": torch._C._ExcludeDispatchKeyGuard, "_keys": keys}
-    if force is False:
+    if force in (False, RECORDED):
         return None
     if force == SEEN:
         return "_seen()", {"_seen": torch._C._AutoDispatchBelowAutograd}
@@ -279,6 +281,8 @@ class Writer:
         preamble += early_stores.unpacked(self.stores, self.names)
         steps = [Step(self.bind_from_inputs() + self.due_checks())]
         steps += [self.statement(op) for op in self.ops]
+        if guard == RECORDED:
+            self.in_their_modes(steps)
         self.note_state(steps)
         stored = early_stores.insert(self, steps)
         n_calls = sum(1 for step in steps[1:] if step.lines)
@@ -290,7 +294,7 @@ class Writer:
         if guard is None and without:
             guard = True
         context = torch_state_guard(sum(1 for step in steps[1:] if step.lines and step.dispatches), guard)
-        hidden = context is not None and guard not in (False, SEEN)  # from autograd
+        hidden = context is not None and guard not in (False, SEEN, RECORDED)  # from autograd
         if hidden and self.written:
             self.bumped = {t.storage_id: self.names[t.vid] for t in self.written}
             self.globals["_bump"] = torch._C._increment_version
@@ -569,6 +573,13 @@ class Writer:
         test = self.text(condition[0], reads)
         self.globals["_Left"] = Left
         return Step([*self.take_pending(), f"if not {test}: raise _Left({number}, {tuple_text(texts)})"], reads, dispatches=False)
+
+    def in_their_modes(self, steps: list[Step]) -> None:
+        """Operations of a `no_grad` are in one again."""
+        for op, step in zip(self.ops, steps[1:], strict=True):
+            if not op.grad:
+                self.globals["_no_grad"] = torch.no_grad
+                step.lines = ["with _no_grad():", *[f"    {line}" for line in step.lines]]
 
     def note_state(self, steps: list[Step]) -> None:
         """What the generators' state is before anything is drawn: should the graph raise, the frame draws anew."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from pliant.codegen import recorded
 from pliant.codegen.aten import Executable, Lowering, Writer, tuple_text
 from pliant.codegen.autograd_region import Planned
 from pliant.codegen.double_backward import freed_above
@@ -15,44 +16,60 @@ from pliant.codegen.failures import DRAWN, NEVER, Places, drawn_from, remember, 
 from pliant.codegen.version_counters import times_written
 from pliant.errors import InternalError
 from pliant.graph.originals import torch
-from pliant.graph.traced import PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import LAYOUTS, NO_DERIVATIVE, PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
 from pliant.lower.leaves import maker_of, nodes_under
 from pliant.lower.restriding import as_views
-from pliant.lower.sections import Section, Uncut, begins_at, is_number, sections, settle, uncut
+from pliant.lower.sections import Section, Uncut, begins_at, divided, is_number, sections, settle, uncut
 from pliant.lower.views import refuse_parts
 
 
-def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", lower: Lowering | None = None) -> Executable:
+def compile_region(
+    trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", lower: Lowering | None = None, by_autograd: bool = True
+) -> Executable:
     """The executable of a captured region, `fn(*slots) -> tuple` of the flattened `outputs`; differentiable where eager's would be.
 
     `inputs` and `outputs` as for `codegen.aten.build`. Call it in the grad mode in which the executable will be entered, and before
     the guards of `trace.scope` are compiled: the backward part may add to them. `lower` replaces operations by others with the
     same results, forward and backward. Raises `Untraceable` where the region cannot be differentiable nodes, and what eager's
-    `backward` would raise (a saved tensor was modified in place).
+    `backward` would raise (a saved tensor was modified in place). `by_autograd`: it may be one of which autograd records the operations.
     """
-    return PlannedRegion(trace, inputs, outputs, name).build(lower)
+    return PlannedRegion(trace, inputs, outputs, name, by_autograd).build(lower)
 
 
 class PlannedRegion:
     """A captured region whose plan is made: `build` may be called for several lowerings, one after the other. Arguments as above."""
 
-    def __init__(self, trace: Any, inputs: list[Any], outputs: Any, name: str) -> None:
+    def __init__(self, trace: Any, inputs: list[Any], outputs: Any, name: str, by_autograd: bool = True) -> None:
         self.trace, self.inputs, self.name = trace, inputs, name
         self.flat = list(liveness.leaves(outputs))
+        self.plain = (list(trace.ops), self.flat) if by_autograd else None  # as the program has it
+        self.recorded: Executable | None = None
+        self.refused: Exception | None = None  # why a section could not be made
+        self.start = trace.scope.snapshot()
+        self.built, self.tries, self.idle = False, 3, True
+        try:
+            if trace.relaid:
+                raise Reconsider(name, "another layout for a tensor with gradients that is a view, or of which there are views", LAYOUTS)
+            self.plan()
+        except (Reconsider, NoBackward) as e:
+            self.record(e)
+
+    def plan(self) -> None:
+        """Plans of nodes, of the whole region or of its sections."""
+        trace = self.trace
         if trace.parts:
             refuse_parts(trace, self.flat)
         trace.ops[:] = as_views(trace, trace.ops, self.flat)
         self.flat = settle(trace, self.flat)
         self.n_forward, self.token = len(trace.ops), trace.scope.snapshot()
-        self.built, self.tries, self.idle = False, 3, True
         self.seen = {t.vid for t in liveness.tensors_of(self.flat)}
         self.between: list[TracedTensor] = []  # results that others come from
         self.sections: list[Section] = []
-        self.planned: list[Planned] = []
+        self.planned: list[Any] = []
         self.cut()
         if self.sections and trace.modules_hooked:  # the hook in front is of another section than the one behind, which it hears of
-            raise Reconsider(name, "a backward hook of a module, and a result that comes from another one", PYTHON_BACKWARD)
+            raise Reconsider(self.name, "a backward hook of a module, and a result that comes from another one", PYTHON_BACKWARD)
         if not self.sections:
             self.whole()
 
@@ -71,14 +88,76 @@ class PlannedRegion:
 
     def whole(self) -> None:
         """One plan, without sections, and without what these have assumed. `Uncut` if results come from each other."""
-        del self.trace.ops[self.n_forward :]
-        self.trace.scope.rollback(self.token)
-        self.trace.n_forward, self.sections = None, []
+        self.anew()
         self.planned = [Planned(self.trace, self.inputs, self.flat, self.name)]
         if self.between:
             raise uncut(self.trace, self.between, ())
 
     def build(self, lower: Lowering | None) -> Executable:
+        if self.recorded is not None:
+            return self.recorded
+        try:
+            made = self.as_nodes(lower)
+        except (Reconsider, NoBackward) as e:
+            if self.built:
+                raise
+            why = self.refused or e
+            return self.apart(why, lower) or self.record(why)
+        self.built = True
+        return made
+
+    def apart(self, why: Exception, lower: Lowering | None) -> Executable | None:
+        """The region in sections, of which autograd records those that lack a derivative; None where it cannot be cut there."""
+        names = set[str]()
+        while self.plain is not None and isinstance(why, Reconsider) and why.what.startswith(NO_DERIVATIVE):
+            if (name := why.what.removeprefix(NO_DERIVATIVE)) in names:
+                break
+            names.add(name)
+            self.anew()
+            for parts in recorded.parts_of(self.trace, list(self.trace.ops), names):
+                self.anew()
+                try:
+                    return self.chained(parts, names, lower)
+                except Reconsider as e:
+                    why = e
+                except (Untraceable, NoBackward, InternalError, RuntimeError):
+                    continue
+        self.sections = []
+        return None
+
+    def anew(self) -> None:
+        """As the program has it, without what plans have added and assumed."""
+        del self.trace.ops[self.n_forward :]
+        self.trace.scope.rollback(self.token)
+        self.trace.n_forward, self.sections = None, []
+
+    def chained(self, parts: list[list[Any]], names: set[str], lower: Lowering | None) -> Executable:
+        """The sections of these parts, one after the other. Raises Untraceable where they cannot be cut so."""
+        self.sections = divided(self.trace, self.inputs, self.flat, parts, {})
+        planned: list[Planned | recorded.Apart] = []
+        for k, s in enumerate(self.sections):
+            name, alone = f"{self.name}_part{k}", recorded.lacking(s.ops[0], names)
+            planned.append(recorded.Apart(self.trace, s, name) if alone else Planned(self.trace, s.inputs, s.outputs, name, s))
+        self.planned = planned
+        made = [p.build(lower) for p in planned]
+        if not made or not self.claims_all():
+            raise Untraceable(self.name, "its sections do not claim all assertions")
+        self.built = True
+        return Chain(tuple(made), self.write_around(made)).executable()
+
+    def record(self, why: Exception) -> Executable:
+        """The region, recorded by autograd. Raises `why` where it cannot be that."""
+        if self.plain is None:
+            raise why
+        self.trace.ops[:], self.trace.n_forward = self.plain[0], None
+        self.trace.scope.rollback(self.start)
+        made = recorded.instead(self.trace, self.inputs, *self.plain, self.name, why)
+        if made is None:
+            raise why
+        self.recorded = made
+        return made
+
+    def as_nodes(self, lower: Lowering | None) -> Executable:
         while self.sections:
             try:
                 made = [p.build(lower) for p in self.planned]
@@ -86,9 +165,10 @@ class PlannedRegion:
                     chain = Chain(tuple(made), self.write_around(made)).executable()
                     self.built = True
                     return chain
-            except (Untraceable, NoBackward, InternalError):
+            except (Untraceable, NoBackward, InternalError) as e:
                 if self.built:
                     raise
+                self.refused = e if isinstance(e, (Reconsider, NoBackward)) and not isinstance(e, Uncut) else self.refused
             self.cut_again()
         return self.planned[0].build(lower)
 

@@ -466,7 +466,9 @@ def refresh(trace: Any, func: Any, x: TracedTensor, m: torch.Tensor) -> None:
     if not op_info(func).inplace_view:
         raise Untraceable(func, "resizes a tensor in place")
     if x.requires_grad and not trace.in_transform and is_or_has_view(trace, x):
-        raise Untraceable(func, "gives another layout to a tensor with gradients that is a view, or of which there are views")
+        if not trace.by_autograd:
+            raise Untraceable(func, "gives another layout to a tensor with gradients that is a view, or of which there are views")
+        trace.relaid = True
     set_metadata(trace, x, plain(ORIGINAL.size(m)), plain(ORIGINAL.stride(m)), plain_one(ORIGINAL.storage_offset(m)))
 
 

@@ -168,6 +168,8 @@ class Trace:
         self.looked_at: tuple[int, Any] = (0, None)  # how many operations were looked at for that, and the last of them
         self.in_transform = False  # whether a transform of `torch.func` was entered: its C++ code squeezes what it has made itself
         self.dual_levels = 0  # how many levels of forward derivatives the program is in: tensors may have tangents, which C++ alone knows
+        self.by_autograd = False  # whether autograd itself may record its operations when it runs (`codegen/recorded.py`)
+        self.relaid = False  # it has to: a tensor with gradients that is a view, or has some, was given another layout
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.wrapping: set[type] = set()  # classes of wrappers that the capture has met or made
         self.wholes: dict[int, tuple[type, Any]] = {}  # of parts of distributed tensors whose gradients are asked for: class and metadata

@@ -119,6 +119,14 @@ class Reconsider(Untraceable):
         self.what, self.code = what, code
 
 
+def unless_relaid(trace: Any, fn: Any, e: Exception) -> Exception:
+    """`e`, which a call raised on proxies. Raises Reconsider where autograd may have raised it: it makes the histories of views anew, of a
+    tensor that has another layout by now, and proxies have no memory."""
+    if trace.relaid and not isinstance(e, Reconsider):
+        raise Reconsider(fn, str(e), LAYOUTS) from e
+    return e
+
+
 class NoBackward(Exception):
     """The autograd engine raised `error` for a tape that it recorded itself: kernels refuse the program already going forward, mostly."""
 

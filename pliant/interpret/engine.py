@@ -43,6 +43,7 @@ from pliant.graph.traced import (
     is_limit,
     limit_of,
     tensors_of,
+    unless_relaid,
 )
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
@@ -219,7 +220,7 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
     except Exception as e:
         if interrupts.is_one(e):
             raise
-        out = rec.out = run_otherwise(rec, n, guesses, e)
+        out = rec.out = run_otherwise(rec, n, guesses, unless_relaid(trace, fn, e))
     if "out" in kwargs:
         outs.check_written(trace.ops[n:], kwargs["out"])
     if vm.refused:
@@ -495,7 +496,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     if vm.make_exit is not None:
         scope.exits = exits.of_number
     trace = Trace(scope, allow_unbacked=UNBACKED not in vm.refused)
-    trace.by_value = getattr(history, "counts_rounds", False)
+    trace.by_value, trace.by_autograd = getattr(history, "counts_rounds", False), getattr(history, "joins", False)
     world = World(scope, trace, history, getattr(config, "dynamic", None))
     trace.entry_number = functools.partial(numbers.entry_number, world)
     vm.top_globals = fn.__globals__

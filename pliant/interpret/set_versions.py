@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pliant.graph.originals import torch
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.traced import TracedTensor, tensors_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm, whole_loops
@@ -11,8 +11,8 @@ from pliant.interpret.tape import version
 
 @lookaside(torch._C._autograd._unsafe_set_version_counter)  # type: ignore[attr-defined]
 def l_set_versions(args: tuple, kw: dict) -> None:
-    """Another version, which `_unsafe_preserve_version_counter` gives back, for tensors that the program has made and has no views of:
-    a version of its own, which is one counter with that of its views before."""
+    """Another version, which `_unsafe_preserve_version_counter` gives back, for tensors that the program has made, and with them for their
+    views, with which they have one counter: on proxies as in eager."""
     tensors, versions = args if len(args) == 2 and not kw else ((), ())
     if type(tensors) is not tuple or type(versions) is not tuple or len(tensors) != len(versions) or not tensors or not whole_loops():
         raise Break("PL0033", "versions are set", clean=True)
@@ -23,12 +23,22 @@ def l_set_versions(args: tuple, kw: dict) -> None:
             raise Break("PL0033", "the version of a tensor from before the graph is set", clean=True)
         version(t)  # raises Break where it is not known
     memory = {x.storage_id for x in vm.trace.inputs} | vm.trace.data_memory
-    same = [x for op in vm.trace.ops for x in tensors_of([op.outs]) if x.storage_id in of and x is not of[x.storage_id]]
-    if len(of) != len(tensors) or not memory.isdisjoint(of) or same:
+    if len(of) != len(tensors) or not memory.isdisjoint(of):
         raise Break("PL0033", "the version of a tensor that others share memory with is set", clean=True)
-    for t, v in zip(tensors, versions, strict=True):
-        with torch._C._DisableTorchDispatch():
-            torch._C._autograd._unsafe_set_version_counter((t,), (v,))  # type: ignore[attr-defined]
+    same = [x for op in vm.trace.ops for x in tensors_of([op.outs]) if x.storage_id in of and x is not of[x.storage_id]]
+    before, after = ORIGINAL._version.__get__, dict(zip(of, versions, strict=True))
+    if any([before(x) != before(of[x.storage_id]) for x in same]):
+        raise Break("PL0033", "the version of a tensor is set, with which others share memory and no version", clean=True)
+    old = {memory: before(t) for memory, t in of.items()}
+    put(of, after)
+    if any([before(x) != after[x.storage_id] for x in same]):
+        put(of, old)
+        raise Break("PL0033", "the version of a tensor is set, with which others share memory and no version", clean=True)
+
+
+def put(tensors: dict[int, TracedTensor], versions: dict[int, int]) -> None:
+    with torch._C._DisableTorchDispatch():
+        torch._C._autograd._unsafe_set_version_counter(tuple(tensors.values()), tuple(versions.values()))  # type: ignore[attr-defined]
 
 
 __all__ = ["l_set_versions"]

@@ -35,7 +35,7 @@ def compile_remote(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "
     """The executable of a captured region; arguments as for `compile_region`."""
     if shown(trace, inputs, list(liveness.leaves(outputs))):
         raise Reconsider(name, "a leaf that is made here, by workers", LEAF)
-    return compile_region(trace, inputs, outputs, name=name, lower=lower)
+    return compile_region(trace, inputs, outputs, name=name, lower=lower, by_autograd=False)
 
 
 def lower(p: Program) -> Program:

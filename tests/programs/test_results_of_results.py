@@ -507,11 +507,11 @@ def refused_or(t: torch.Tensor, u: torch.Tensor) -> Any:
 
 
 SEEN: list[int] = []
-HARD = [another_shape, needed_by_a_result_and_a_write, written_by_data, written_without_gradients, stored_then_written]
+HARD = [another_shape, written_by_data, written_without_gradients, stored_then_written]
 
 
-@pytest.mark.parametrize("program", HARD, ids=lambda f: f.__name__)
-def test_where_no_cut_can_be_made_the_graph_ends(program):
+@pytest.mark.parametrize("program", [*HARD, needed_by_a_result_and_a_write], ids=lambda f: f.__name__)
+def test_where_no_cut_can_be_made_the_graph_ends_or_autograd_records_it(program):
     compiled = pliant.compile(program)
     for n in (3, 4, 5):
         sides = []
@@ -522,7 +522,7 @@ def test_where_no_cut_can_be_made_the_graph_ends(program):
             values = [t.detach().clone() for t in out]
             sides.append([*values, *[refused_or(t, u) for t in out for u in (*out, base)]])
         same(*sides)
-    assert pliant.stats()["graph_breaks"]
+    assert bool(pliant.stats()["graph_breaks"]) == (program in HARD)
 
 
 def steps_inside(x, scale):

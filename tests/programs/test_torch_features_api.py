@@ -48,7 +48,7 @@ IN_DOMAIN = {"logit": (0.1, 0.5), "digamma": (0.25, 2.0), "lgamma": (0.25, 2.0),
 IN_DOMAIN |= {"log10": (0.25, 2.0), "log1p": (0.25, 2.0), "log2": (0.25, 2.0), "acosh": (0.25, 3.0), "arccosh": (0.25, 3.0)}
 WITHOUT_DERIVATIVE = "asinh arcsinh acosh arccosh atanh arctanh".split()  # as far as they write: PyTorch has none
 programs(__name__, *GRADS, **BACK)({f"{n}_in_place": method(f"{n}_", *IN_DOMAIN.get(n, ())) for n in ONES.split()})
-programs(__name__, *GRADS, grad=True)({f"{n}_in_place": method(f"{n}_", *IN_DOMAIN.get(n, ())) for n in WITHOUT_DERIVATIVE})
+programs(__name__, *GRADS, grad=True, breaks=0)({f"{n}_in_place": method(f"{n}_", *IN_DOMAIN.get(n, ())) for n in WITHOUT_DERIVATIVE})
 programs(__name__, *ROWS, **WHOLE)({f"{n}_in_place_of_constants": method(f"{n}_", *IN_DOMAIN.get(n, ())) for n in WITHOUT_DERIVATIVE})
 programs(__name__, *GRADS, **BACK)(
     {

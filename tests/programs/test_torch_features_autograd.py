@@ -165,7 +165,7 @@ def version_counters_of_results(x):
     return a, b, c, v, [t._version for t in (a, b, c, v)]
 
 
-@program(*ROWS)
+@program(*ROWS, breaks=0)
 def version_counters_of_views(x):
     a = x * 1
     v = a[0]
@@ -173,6 +173,19 @@ def version_counters_of_views(x):
         a.add_(1)
     v.add_(1)
     return a, v, a._version, v._version
+
+
+@program(*ROWS, breaks=0)
+def version_counters_through_views(x):
+    a, b = x * 1, x + 1
+    v, w, d = a.view(-1)[1:], b[:1], b.detach()
+    with torch.autograd._unsafe_preserve_version_counter((v, b)):
+        v.add_(1)
+        w.mul_(2)
+    d.add_(1)
+    torch._C._autograd._unsafe_set_version_counter((a[0],), (9,))
+    a.add_(1)
+    return a, b, v, w, d, [t._version for t in (a, b, v, w, d, a[:1])]
 
 
 @program(*GRADS, grad=True)

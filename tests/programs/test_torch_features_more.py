@@ -222,10 +222,13 @@ LAYOUTS = {
     "layout_without_a_dim": lambda x: (lambda y: (y.squeeze_(0), y[1:]))((x * 1).view(1, -1, 4)),
 }
 programs(__name__, *ROWS, **WHOLE)(LAYOUTS)
-programs(__name__, *GRADS, grad=True)({f"{name}_with_gradients": fn for name, fn in LAYOUTS.items()})
+HISTORIES = ("layout_transposed", "layout_strided")
+"""Of a view autograd makes the history anew, by a `view` that the new layout refuses to proxies: the graph breaks in front of it."""
+programs(__name__, *GRADS, grad=True, breaks=1)({f"{name}_with_gradients": LAYOUTS[name] for name in HISTORIES})
+programs(__name__, *GRADS, grad=True, breaks=0)({f"{n}_with_gradients": fn for n, fn in LAYOUTS.items() if n not in HISTORIES})
 
 
-@program(*GRADS, grad=True)
+@program(*GRADS, grad=True, breaks=0)
 def layout_of_a_view_with_gradients(x):
     y = (x * 1).view(1, -1, 4)
     y.squeeze_(0)
@@ -241,7 +244,7 @@ def layout_of_an_input(x):
 
 
 # -- what has no derivative: eager says so when gradients arrive ------------------------------------------------------
-programs(__name__, *GRADS, grad=True)({
+programs(__name__, *GRADS, grad=True, breaks=0)({
     "without_derivative": lambda x: torch.heaviside(x, torch.tensor(1.0)),
     "without_derivative_beside_others": lambda x: (torch.heaviside(x, torch.tensor(1.0)) * x + x.sin(), x * 2),
     "without_derivative_of_one_argument": lambda x: torch.igamma(x.abs() + 1, x.abs() + 1),

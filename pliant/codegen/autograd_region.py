@@ -24,9 +24,10 @@ from pliant import native, turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, ways_out
 from pliant.codegen.batched_gradients import ASKED
 from pliant.codegen.checkpointed import ON, draws, entered, why_not
-from pliant.codegen.double_backward import ALIAS, FREED, Again, Refuse, Twice
+from pliant.codegen.double_backward import Again, Twice
 from pliant.codegen.failures import NEVER, Places, effects_of, remember
 from pliant.codegen.flow import passes_views
+from pliant.codegen.freed_results import Freed
 from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
 from pliant.codegen.placed_gradients import Placed
 from pliant.codegen.recipe_source import Repeated
@@ -477,24 +478,11 @@ class AutogradRegion:
         heads = {h.vid for h in plan.differentiable}
         made_here = [(i, t) for i, t in enumerate(plan.outputs) if isinstance(t, TracedTensor) and t.requires_grad]
         at = [i for i, t in made_here if views.root(t, plan.steps).vid in heads]
-        bare = [i for i in at if plan.outputs[i].is_leaf]  # views made without gradients: they have no history of their own
+        bare = [i for i in at if plan.outputs[i].is_leaf]
         begins = {begun_at(n) for n in nodes_under([h.grad_fn for h in plan.differentiable], plan.ends)}
-        inner, given_ = made.fn, [(i, t) for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.requires_grad]
-        slots = [i for i, t in given_ if plan.leaf(t).vid in begins or not plan.leaf(t).is_leaf]
-
-        def run(*given: Any) -> tuple:
-            out = list(inner(*given))
-            with gradients(True):
-                through = [given[i] for i in slots] or [torch.empty(0, requires_grad=True)]
-                refusing = Refuse.apply(FREED, len(at), *[out[i] for i in at], *through)
-            for i, t in zip(at, refusing, strict=True):
-                out[i] = t
-            with gradients(False):
-                for i in bare:
-                    out[i] = ALIAS(out[i])
-            return tuple(out)
-
-        return Executable(run, made.source, made.n_ops, made.globals)
+        given = [(i, t) for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.requires_grad]
+        through = [i for i, t in given if plan.leaf(t).vid in begins or not plan.leaf(t).is_leaf]
+        return Freed(made, at, through, bare).executable()
 
     # the forward part ---------------------------------------------------------------
     def write_forward(self) -> Executable:

@@ -4,7 +4,8 @@ A `Job` waits in a bounded queue; the thread is started by the first one and end
 done in turns with captures (`turns.py`), and LLVM works without the interpreter's lock. An error is told as an event, never raised.
 
 At the end of the process what has been begun is finished, and what waits is worked on for at most `EXIT_S` seconds, so that the next
-process finds it on the disk. A fork leaves the child without the thread: what was waited for there is begun anew when it is called there.
+process finds it on the disk, small jobs first. A fork leaves the child without the thread: what was waited for there is begun anew when
+it is called there.
 """
 
 from __future__ import annotations
@@ -156,8 +157,11 @@ class Background:
 
     # -- the ends of processes ----------------------------------------------------------------------------------------------
     def finish(self) -> None:
-        """At exit. The thread must have ended when the interpreter does: LLVM would work on in a process that is taken apart."""
+        """At exit. The thread must have ended when the interpreter does: LLVM would work on in a process that is taken apart. What takes
+        least comes first, so that most of it gets done."""
         self.ending = True
+        with self.changed:
+            self.jobs = collections.deque(sorted(self.jobs, key=lambda job: job.size))
         self.synchronize(EXIT_S)
         self.clear()
         self.synchronize()

@@ -107,7 +107,7 @@ def runs_again(executable: Any, draws_alike: bool) -> bool:
     if type(node) is Chain:
         return all([runs_again(part, draws_alike) for part in node.parts])
     if type(node) is not Node:
-        return node is None and not executable.fn.__closure__
+        return node is None
     return node.kept is not None and (draws_alike or not node.kept[1])
 
 

@@ -36,6 +36,7 @@ from torch import distributed
 from pliant import events, native
 from pliant.codegen import backends
 from pliant.codegen.background import background
+from pliant.codegen.freed_results import Freed
 from pliant.jit.tiers import Storing
 
 BLOCK = 16
@@ -165,7 +166,7 @@ def differentiates(region: Any) -> bool:
     """Whether some graph of this region has a backward pass."""
     codes = [code for ref in region.codes if (code := ref()) is not None]
     graphs = [e.info.emitted.executable for code in codes for e in native.entries(code)]
-    return any([g is not None and g.node is not None for g in graphs])
+    return any([g is not None and type(g.node) not in (type(None), Freed) for g in graphs])
 
 
 def trimmed(times: list[float]) -> list[float]:

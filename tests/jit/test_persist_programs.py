@@ -52,6 +52,28 @@ def one_for_two(c):
     step = c(step)
     return [step(torch.full((n,), 3.0)).item() for n in (2, 3)]
 
+def freed(c):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    def step(x):
+        hidden = model(x)
+        loss = hidden.pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss, hidden  # with their history, which is gone
+    step = c(step)
+    told = []
+    for n in (2, 3):
+        loss, hidden = step(torch.ones(n, 3))
+        told += [loss.item(), float(loss.requires_grad), float(hidden.sum())]
+        try:
+            loss.backward()
+        except RuntimeError as e:
+            told.append(float("second time" in str(e)))
+    return told
+
 def draws(c):
     random.seed(3)
     def f(x):
@@ -90,7 +112,7 @@ import pliant, programs
 programs.IN_ORDER = {in_order}
 answer = [programs.{name}(lambda f: pliant.compile(f, strict=True, background=False)), programs.{name}(lambda f: f)]
 """
-NAMES = ("adam", "two", "one_for_two", "draws", "members", "numpys", "backends", "distributions")
+NAMES = ("adam", "freed", "two", "one_for_two", "draws", "members", "numpys", "backends", "distributions")
 
 
 @pytest.fixture(scope="module")

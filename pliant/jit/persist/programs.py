@@ -24,6 +24,7 @@ from pliant.codegen.autograd_region import Node, checkpoint_globals
 from pliant.codegen.batched_gradients import ASKED
 from pliant.codegen.double_backward import Twice
 from pliant.codegen.failures import PLACES, Place, Places, remember
+from pliant.codegen.freed_results import Freed
 from pliant.codegen.nodes import Later, Part, node_of, watching
 from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.region import Chain
@@ -164,6 +165,9 @@ def encode_executable(made: Executable, table: Writer, linker: Linker) -> tuple:
     """A compiled graph. Raises NotPortable."""
     if type(made.node) is Chain:
         return "chain", encode_chain(made.node, table, linker)
+    if type(made.node) is Freed:
+        f = made.node
+        return "freed", (encode_program(f.program, table, linker, frozenset()), f.at, f.through, f.bare)
     if type(made.node) is Variants:
         raise NotPortable("its graph was handed to another backend")
     if made.node is not None:
@@ -175,6 +179,9 @@ def decode_executable(data: tuple, objects: list[Any], modules: list[dict[str, i
     kind, content = data
     if kind == "chain":
         return decode_chain(content, objects, modules)
+    if kind == "freed":
+        program, *places = content
+        return Freed(decode_program(program, objects, modules, {}), *places).executable()
     return decode_node(content, objects, modules) if kind == "node" else decode_program(content, objects, modules, {})
 
 

@@ -71,7 +71,7 @@ class Again:
                 return f"it writes to an input ({name})"
         for op in self.ops:
             name = op.target._schema.name
-            if liveness.RANDOM in op.target.tags and not recurrent.draws_nothing(op):
+            if liveness.draws(op.target) and not recurrent.draws_nothing(op):
                 return f"it draws random numbers ({name})"
             if not name.startswith("aten::") and op.target not in DECOMPOSITIONS:
                 return f"it calls {name}"

@@ -29,6 +29,8 @@ from pliant.graph.traced import tensors_of as tensors_of
 from pliant.symbolic.expr import Expr, postorder
 
 RANDOM = torch.Tag.nondeterministic_seeded
+DROP_NOTHING = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default}
+"""Attention that is not called where something is dropped, though its operator says that it may draw random numbers."""
 RESTRIDERS = frozenset(f"aten::{name}" for name in "t_ transpose_ squeeze_ unsqueeze_ as_strided_ swapaxes_ swapdims_".split())
 """In-place operators that give a tensor object other sizes and strides over the same memory."""
 METADATA_WRITERS = RESTRIDERS | frozenset(f"aten::{name}" for name in "resize_ resize_as_ set_ rename_ detach_ sparse_resize_".split())
@@ -118,7 +120,7 @@ def traits(target: Any) -> tuple[bool, bool, bool, bool]:
 @of_operator
 def draws(target: Any) -> bool:
     """Does the operator draw random numbers?"""
-    return RANDOM in target.tags
+    return RANDOM in target.tags and target not in DROP_NOTHING
 
 
 @of_operator

@@ -482,3 +482,32 @@ def test_hooks_hear_second_gradients_of_what_they_depend_on_alone(program, chain
     compiled = pliant.compile(program)
     for rows in (2, 3, 5):
         assert heard_in_second_gradients(compiled, chained, rows) == heard_in_second_gradients(program, chained, rows)
+
+
+def attending(x, w):
+    q = (x @ w).view(1, 2, -1, 8)
+    return torch.nn.functional.scaled_dot_product_attention(q, q, q).sum(), (x * w.sum(0)).sin().sum()
+
+
+def test_beside_attention_and_through_it():
+    """Attention says that it may draw random numbers, and does not where nothing is dropped: what is beside it is differentiated twice, and
+    through it PyTorch's own words arrive."""
+
+    def of(fn, which):
+        torch.manual_seed(0)
+        found = []
+        for rows in (8, 12):
+            x, w = torch.randn(rows, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+            (gx,) = torch.autograd.grad(fn(x, w)[which], x, create_graph=True)
+            gx.pow(2).sum().backward()
+            found += [gx.detach(), x.grad, w.grad]
+        return found
+
+    compiled = pliant.compile(attending)
+    torch.testing.assert_close(of(compiled, 1), of(attending, 1))
+    told = []
+    for fn in (attending, compiled):
+        with pytest.raises(RuntimeError, match="is not implemented") as error:
+            of(fn, 0)
+        told.append(str(error.value))
+    assert told[0] == told[1]

@@ -189,6 +189,8 @@ def hints(table: Writer, found: Capture, c: Compiler) -> dict[int, tuple[Any, tu
             at_source(table, g.value, g.source, () if g.kind == "ID_MATCH" else (("type", None),))
             if issubclass(type(g.value), types.ModuleType):  # a class that it alone leads to, maybe (`torch._VF`)
                 at_source(table, type(g.value), g.source, (("type", None),))
+        elif g.kind == "FUNCTION":
+            at_source(table, g.value[0], g.source, (("attr", "__code__"),))
         elif g.kind == "TENSOR_MATCH":
             at_source(table, g.value.pytype, g.source, (("type", None),))
     return codes

@@ -10,6 +10,7 @@ rows are never the same object. So what the program saw as `is` and `is not` is 
 from __future__ import annotations
 
 import builtins
+import collections
 import enum
 import functools
 import logging
@@ -132,7 +133,7 @@ def read(o: Any, op: str, arg: Any) -> Any:
     return content_of(o) if op == "contents" else type(o) if op == "type" else ABSENT
 
 
-READABLE = (FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
+READABLE = (FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, collections.defaultdict)
 
 
 def content_of(cell: Any) -> Any:

@@ -40,10 +40,17 @@ ENCODERS: dict[type, Callable[[Any, Refer], tuple]] = {
     torch.layout: lambda v, refer: ("torch", str(v).removeprefix("torch.")),
     torch.memory_format: lambda v, refer: ("torch", str(v).removeprefix("torch.")),
     torch.device: lambda v, refer: ("device", v.type, v.index),
-    types.MethodWrapperType: lambda v, refer: ("wrapper", ("@", refer(v.__self__)), v.__name__),
+    types.MethodWrapperType: lambda v, refer: ("wrapper", ("@", refer(plainly_read(v.__self__))), v.__name__),
     torch._C._TorchFunctionState: lambda v, refer: ("function state", v.name),
     type(NotImplemented): lambda v, refer: ("not implemented",),
 }
+
+
+def plainly_read(o: Any) -> Any:
+    """An object whose attributes no code of the program's answers for."""
+    if type(o).__module__ != "builtins":
+        raise NotPortable(f"a method of a {type(o).__qualname__}")
+    return o
 
 
 def ordered(v: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from torch._higher_order_ops import wrap as wraps
 from torch._higher_order_ops.hints_wrap import HintsWrapper
 from torch._higher_order_ops.out_dtype import ALLOWABLE_OPS, OutDtypeOperator, out_dtype
+from torch.nn.utils import stateless
 
 from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.traced import TracedTensor, tensors_of
@@ -200,3 +201,11 @@ def made_of_list(fn: Any, args: tuple, kw: dict) -> Any:
 
 for _fn in (torch.tensor, torch.as_tensor):
     lookaside(_fn)(functools.partial(made_of_list, _fn))
+
+
+@lookaside(stateless._untie_named_tensors_map)
+def l_untied(args: tuple, kw: dict) -> Any:
+    try:
+        return inline(in_torch.untied, args, kw)
+    except in_torch.Refused:
+        return inline(stateless._untie_named_tensors_map, args, kw)

@@ -523,3 +523,39 @@ def tensor_of(values: list, dtype: Any, shape: tuple) -> Any:
             v = v.to(torch.float64).to(dtype)  # as a number of Python, on its way
         parts.append(v)
     return torch.stack(parts).reshape(shape)
+
+
+def untied(module: Any, given: Any) -> Any:
+    """`torch.nn.utils.stateless._untie_named_tensors_map`, which walks sets of names: in another order in each process."""
+    named: dict[str, Any] = {}
+    named.update(module.named_parameters(remove_duplicate=False))
+    named.update(module.named_buffers(remove_duplicate=False))
+    names_of: dict[Any, dict[str, None]] = {}
+    for name, tensor in named.items():
+        if tensor not in names_of:
+            names_of[tensor] = {}
+        names_of[tensor][name] = None
+    tied: dict[str, dict[str, None]] = {}
+    for names in names_of.values():
+        if len(names) > 1:
+            for name in names:
+                tied[name] = names
+    asked: dict[str, None] = {}
+    for name in given.keys():  # noqa: SIM118 (what it is decides what that means)
+        if name in tied:
+            asked[name] = None
+    for name in asked:
+        names = tied[name]
+        if len([n for n in names if n in asked]) == 1:
+            continue
+        for n in names:
+            if n not in given:
+                raise Refused(n)
+        if len({given[n] for n in names}) != 1:
+            found = sorted(names)
+            raise ValueError(f"functional_call got multiple values for keys {found}, which are tied. Consider using tie_weights=False")
+    made = given.copy()
+    for name in asked:
+        for n in tied[name]:
+            made[n] = given[name]
+    return made

@@ -74,6 +74,16 @@ def freed(c):
             told.append(float("second time" in str(e)))
     return told
 
+def functional(c):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1)).eval()
+    def step(x, scale):
+        given = {name: p * scale for name, p in model.named_parameters()}
+        loss = torch.func.functional_call(model, given, (x,)).pow(2).mean()
+        return loss + sum(g.sum() for g in torch.autograd.grad(loss, given.values())).detach()
+    step = c(step)
+    return [step(torch.ones(n, 3), 0.5).item() for n in (2, 3)]
+
 def draws(c):
     random.seed(3)
     def f(x):
@@ -112,7 +122,7 @@ import pliant, programs
 programs.IN_ORDER = {in_order}
 answer = [programs.{name}(lambda f: pliant.compile(f, strict=True, background=False)), programs.{name}(lambda f: f)]
 """
-NAMES = ("adam", "freed", "two", "one_for_two", "draws", "members", "numpys", "backends", "distributions")
+NAMES = ("adam", "freed", "functional", "two", "one_for_two", "draws", "members", "numpys", "backends", "distributions")
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret.policy_tables import python_modules
 from pliant.jit.persist import environment
 from pliant.jit.persist.names import Missing, Writer
-from pliant.jit.persist.prints import HEAPTYPE, PROXY
+from pliant.jit.persist.prints import BUILT_IN, HEAPTYPE, PROXY
 from pliant.jit.persist.values import NotPortable, decode, encode
 
 STDLIB = os.path.dirname(os.__file__) + os.sep
@@ -58,7 +58,7 @@ def file_of(module: str | None) -> str | None:
     if isinstance(path, str):
         return None if versioned(path) else path
     if found is None or getattr(found, "__spec__", None) is None or getattr(found.__spec__, "origin", None) not in ("built-in", "frozen"):
-        if module is not None and not module.startswith("torch") and module not in ("builtins", "types"):
+        if module is not None and not module.startswith("torch") and module not in (*BUILT_IN, "types"):
             raise NotPortable(f"{module} was read from no file")
     return None
 

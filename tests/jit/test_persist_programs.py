@@ -86,10 +86,11 @@ def functional(c):
 
 def draws(c):
     random.seed(3)
+    np.random.seed(3)
     def f(x):
-        return x * random.random() + random.randrange(10) + x * random.gauss(0.0, 1.0)
+        return x * random.random() + random.randrange(10) + float(np.random.rand()) + x * random.gauss(0.0, 1.0)
     f = c(f)
-    return [v for n in (2, 3, 4) for v in f(torch.ones(n)).tolist()] + [random.random()]
+    return [v for n in (2, 3, 4) for v in f(torch.ones(n)).tolist()] + [random.random(), float(np.random.rand())]
 
 NAMES = {"a", "b", "c"}
 def members(c):

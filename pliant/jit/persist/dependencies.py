@@ -21,7 +21,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret.policy_tables import python_modules
 from pliant.jit.persist import environment
 from pliant.jit.persist.names import Missing, Writer
-from pliant.jit.persist.prints import BUILT_IN, HEAPTYPE, PROXY
+from pliant.jit.persist.prints import HEAPTYPE, PROXY, built_in, module_of
 from pliant.jit.persist.values import NotPortable, decode, encode
 
 STDLIB = os.path.dirname(os.__file__) + os.sep
@@ -58,7 +58,7 @@ def file_of(module: str | None) -> str | None:
     if isinstance(path, str):
         return None if versioned(path) else path
     if found is None or getattr(found, "__spec__", None) is None or getattr(found.__spec__, "origin", None) not in ("built-in", "frozen"):
-        if module is not None and not module.startswith("torch") and module not in (*BUILT_IN, "types"):
+        if module is not None and not module.startswith("torch") and module != "types" and not built_in(module):
             raise NotPortable(f"{module} was read from no file")
     return None
 
@@ -77,7 +77,7 @@ def files(table: Writer) -> list[str]:
             paths[path] = None
     for cls in table.classes:
         if cls.__flags__ & HEAPTYPE and not table.hand_over:
-            path_or_none = file_of(cls.__module__)
+            path_or_none = file_of(module_of(cls))
             if path_or_none is not None:
                 paths[path_or_none] = None
     return [] if table.hand_over else list(paths)

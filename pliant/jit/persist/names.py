@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.python_random import NUMPYS
 from pliant.jit.persist import frames
 from pliant.jit.persist.frames import Frame
 from pliant.jit.persist.prints import OF_NUMPY, PROXY, links_of, print_of, wrapped
@@ -330,6 +331,8 @@ class Writer:
             return ("dtype", (value.str,)) if dtype_of(value.str) is value else None
         if value is PROXY:
             return "path", ("pliant.jit.persist.prints", "PROXY")
+        if value is NUMPYS and value is not None:
+            return "path", ("numpy.random.mtrand", "_rand")
         if t in DESCRIPTORS:
             owner = value.__objclass__
             return ("attr", (("@", self.refer(owner)), value.__name__)) if class_attr(owner, value.__name__) is value else None

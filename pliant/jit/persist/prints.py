@@ -17,8 +17,10 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
+from pliant.graph.python_random import NUMPYS
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.jit.persist.frames import is_made, layout_row
 from pliant.jit.persist.values import NotPortable
@@ -153,6 +155,8 @@ def print_of(value: Any) -> Any:
         return ("re", value.pattern, value.flags)
     if numpy is not None and issubclass(type(value), OF_NUMPY):
         return ("numpy", getattr(value, "__name__", None) or str(value))
+    if t.__name__ == "cython_function_or_method" and str(getattr(value, "__module__", "")).startswith("numpy."):
+        return ("numpy", value.__module__, value.__qualname__)
     if t in (torch.finfo, torch.iinfo):
         return (t.__name__, str(value.dtype))
     if t is functools._lru_cache_wrapper and type(getattr(value, "__wrapped__", None)) is FunctionType:
@@ -163,7 +167,7 @@ def print_of(value: Any) -> Any:
         return (t.__qualname__, str(value.dtype), str(value.device), str(value.layout))
     if t in WRAPPERS:
         return tuple([None if f is None else print_of(f) for f in wrapped(value).values()])
-    if is_made(value) or value is PROXY:
+    if is_made(value) or value is PROXY or value is NUMPYS:
         return ()
     if issubclass(type(value), ModuleType):
         return named_print(value)
@@ -178,6 +182,7 @@ KEYS = (torch.Tensor, torch.nn.Parameter)
 WRAPPERS: dict[type, tuple[str, ...]] = {
     property: ("fget", "fset", "fdel"), enum.property: ("fget", "fset", "fdel"),
     staticmethod: ("__func__",), classmethod: ("__func__",), functools.cached_property: ("func",), lazy_property: ("wrapped",),
+    constraints._DependentProperty: ("fget", "fset", "fdel"),
 }  # fmt: skip
 
 
@@ -189,9 +194,11 @@ def wrapped(value: Any) -> dict[str, Any]:
 def links_of(value: Any) -> tuple:
     """Other objects that the identity of this one stands for."""
     if issubclass(type(value), type):
-        return tuple([b for b in (*value.__mro__[1:], type(value)) if b.__module__ not in BUILT_IN])
+        return tuple([b for b in (*value.__mro__[1:], type(value)) if not built_in(module_of(b))])
     return ()
 
 
-BUILT_IN = ("builtins", "pybind11_builtins")
-"""Modules of classes that are the same in every process of these versions; not all of them have a name."""
+def built_in(module: str) -> bool:
+    """Whether classes that say they are from there are the same in every process of these versions; not all of them have a name. (Cython's
+    say its version, or nothing.)"""
+    return module in ("", "builtins", "pybind11_builtins") or module.startswith("_cython_")

@@ -76,9 +76,11 @@ def run(
     return out
 
 
-def told(title: str, module: str, words: list[str], event: str, limit_s: float | None = None) -> list[dict[str, Any]]:
+def told(
+    title: str, module: str, words: list[str], event: str, limit_s: float | None = None, caches: str | None = None
+) -> list[dict[str, Any]]:
     """The reports of that event from a run of its own. How it ended, if not well, is printed under the title."""
-    outcome = run(module, words, limit_s=limit_s)
+    outcome = run(module, words, limit_s=limit_s, caches=caches)
     if outcome.status != "ok":
         print(f"{title}: {outcome.status}\n{outcome.error}")
     return [r for r in outcome.reports if r["event"] == event]

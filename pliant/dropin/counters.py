@@ -27,6 +27,8 @@ def told(event: Event) -> None:
         if fields.get("from_disk"):
             _waiting["frames", "total"] += 1
             _waiting["stats", "unique_graphs"] += 1
+            if fields["breaks"]:
+                _waiting["graph_break", "an entry from the disk ends at a graph break"] += 1
     elif event.kind == "graph_break":
         _waiting["graph_break", f"{fields['code']}: {fields['reason']}"] += 1
     hand_over()

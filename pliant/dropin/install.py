@@ -114,7 +114,7 @@ def install() -> Installed:
         if is_installed():
             return Installed(False)
         sys.meta_path.insert(0, _finder)
-        _endings.append(events.subscribe(counters.told, counters.KINDS))
+        _endings.append(events.subscribe(counters.told, counters.KINDS, passive=True))
         for module in MODULES:
             open_doors(module)
     return Installed(True)

@@ -67,6 +67,8 @@ _ring: collections.deque[tuple] = collections.deque(maxlen=CAPACITY)
 _counters: collections.Counter[str] = collections.Counter()
 _subscribers: tuple[tuple[Subscriber, frozenset[str]], ...] = ()
 """Each with the kinds that it wants (none: all). Replaced as a whole, so that `emit` reads it without a lock."""
+_passive: list[Subscriber] = []
+"""Those for whose sake nothing is done that would not be done else."""
 _lock = threading.Lock()
 
 
@@ -116,10 +118,15 @@ def reset() -> None:
         _counters.clear()
 
 
-def subscribe(fn: Subscriber, kinds: Iterable[str] = ()) -> Callable[[], None]:
-    """Call `fn(event)` for each event of these kinds (none: of all) from now on. Returns the function that ends it."""
+def subscribe(fn: Subscriber, kinds: Iterable[str] = (), passive: bool = False) -> Callable[[], None]:
+    """Call `fn(event)` for each event of these kinds (none: of all) from now on. Returns the function that ends it.
+
+    `passive`: it takes what is told anyway. For others what is costly to tell is made, and programs are captured though the disk has them.
+    """
     global _subscribers
     with _lock:
+        if passive:
+            _passive.append(fn)
         _subscribers = (*_subscribers, (fn, frozenset(kinds)))
     return lambda: unsubscribe(fn)
 
@@ -129,8 +136,9 @@ def unsubscribe(fn: Subscriber) -> None:
     global _subscribers
     with _lock:
         _subscribers = tuple(s for s in _subscribers if s[0] is not fn)
+        _passive[:] = [f for f in _passive if f is not fn]
 
 
 def watched(kind: str = "") -> bool:
-    """Whether anybody subscribed (to this kind): what is costly to tell need not be made otherwise."""
-    return bool(_subscribers) if not kind else any(not kinds or kind in kinds for _, kinds in _subscribers)
+    """Whether anybody waits for events (of this kind): what is costly to tell need not be made otherwise."""
+    return any([fn not in _passive and (not kind or not kinds or kind in kinds) for fn, kinds in _subscribers])

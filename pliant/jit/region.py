@@ -553,7 +553,8 @@ class Region:
                 else:
                     store()
             return
-        Exchange(emitted, frame_id, self.config.strict, ready).wait_for_call()
+        kept = keeper.function if keeper is not None and not keeper.refusal else None
+        Exchange(emitted, frame_id, self.config.strict, ready, kept).wait_for_call()
 
     def take(self, fn: FunctionType, args: tuple, record: Record) -> bool:
         """Install an entry from the disk, if one fits this call."""
@@ -572,11 +573,13 @@ class Region:
         self.sites.plain.note(code, 0 if taken.emitted.executable is None else UNKNOWN, taken.exit)
         events.count("entries")
         events.count("entries_from_disk")
-        if taken.exit in (BreakExit.__name__, DECISION):
+        breaks = taken.exit in (BreakExit.__name__, DECISION)
+        if breaks:
             events.count("graph_breaks")
         if self.verifier is not None:
             self.verifier.noticed()
-        events.emit("entry_added", frame_id=frame_id, name=self.config.label(code), seconds=time.perf_counter() - began, from_disk=True)
+        seconds, name = time.perf_counter() - began, self.config.label(code)
+        events.emit("entry_added", frame_id=frame_id, name=name, seconds=seconds, from_disk=True, breaks=breaks)
         return True
 
     def note_break(self, found: Capture, exit_: BreakExit) -> None:

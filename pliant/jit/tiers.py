@@ -6,6 +6,7 @@ machine code, calls that are under way end as they began, and a call's backward 
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import time
 import weakref
@@ -19,14 +20,25 @@ from pliant.codegen.native import Changed
 from pliant.jit.emit import Emitted
 from pliant.lower import pipeline
 
+MOST_KEPT = 8
+"""For how many entries that are gone machine code is made nevertheless, since the disk keeps them, of one function: models come and go, and
+the next one is found there."""
 MOST_TRIES = 3
 """How often machine code is begun anew where the program changes PyTorch's settings meanwhile."""
 
 
-class Exchange:
-    """A job of the background: machine code for one entry. `ready` hears of it. It keeps no entry alive."""
+_gone: collections.Counter[bytes] = collections.Counter()
 
-    def __init__(self, emitted: Emitted, frame_id: str, strict: bool, ready: Callable[[Executable], None]) -> None:
+
+class Exchange:
+    """A job of the background: machine code for one entry. `ready` hears of it. It keeps no entry alive.
+
+    `kept`: the function whose entry the disk is to have, and its code even if the entry is gone by then; None if it is not kept.
+    """
+
+    def __init__(
+        self, emitted: Emitted, frame_id: str, strict: bool, ready: Callable[[Executable], None], kept: bytes | None = None
+    ) -> None:
         first = emitted.executable
         self.places = places_of(emitted)
         self.fn = weakref.ref(emitted.fn)
@@ -36,12 +48,13 @@ class Exchange:
         self.frame_id, self.name = frame_id, emitted.fn.__code__.co_name
         self.strict = strict
         self.ready = ready
+        self.kept = kept
         self.since = time.perf_counter()
         self.tries = 0
         self.done = False
 
     def wanted(self) -> bool:
-        return self.emitted() is not None
+        return self.emitted() is not None or self.kept is not None and _gone[self.kept] < MOST_KEPT
 
     def run(self) -> None:
         begun = time.perf_counter()
@@ -56,6 +69,9 @@ class Exchange:
             return
         emitted = self.emitted()
         if emitted is None:
+            if self.kept is not None:
+                _gone[self.kept] += 1
+                self.ready(made)
             return
         for name in self.places:
             emitted.fn.__globals__[name] = made.fn

@@ -158,3 +158,63 @@ def test_which_tensor_is_a_key(processes: Processes, tmp_path: pathlib.Path, nam
     run(processes, tmp_path, name, in_order=False)
     found = run(processes, tmp_path, name)
     assert found["counters"].get("captures") is None, found["why"]
+
+
+INSTALLED = """
+import pliant, torch, broken
+with pliant.install():
+    f = torch.compile(broken.f)
+    answer = [f(torch.ones(n)).tolist() for n in (2, 3)]
+    from torch._dynamo.utils import counters
+    again = torch.compile(broken.f)(torch.ones(2))
+    answer += [counters["stats"]["unique_graphs"], counters["frames"]["ok"], sum(counters["graph_break"].values())]
+"""
+BROKEN = """
+import torch
+def f(x):
+    y = x * 2
+    torch._dynamo.graph_break()
+    return y.sin() + 1
+"""
+
+
+def test_in_the_place_of_torch_compile(processes: Processes, tmp_path: pathlib.Path) -> None:
+    """TorchDynamo's counters hear of entries from the disk, and keep nobody from it."""
+    (tmp_path / "broken.py").write_text(BROKEN)
+    first, second = (processes.fresh(INSTALLED, str(tmp_path)) for _ in range(2))
+    assert first["answer"][:2] == second["answer"][:2]
+    assert first["counters"]["captures"] >= 2 and second["counters"].get("captures") is None, second["why"]
+    assert second["answer"][2] >= 2 and second["answer"][3] >= 2 and second["answer"][4] >= 1
+
+
+MODELS = """
+import gc, pliant, torch, models
+answer = []
+for k in range(4):
+    torch.manual_seed(k)
+    model = models.Net()
+    compiled = pliant.compile(model)
+    for n in (2, 3):
+        answer.append(torch.allclose(compiled(torch.ones(n, 3)), model(torch.ones(n, 3)), atol=1e-5))
+    from pliant.codegen.background import background
+    del model, compiled
+    gc.collect()
+    background.synchronize()
+"""
+NET = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.Linear(4, 2))
+    def forward(self, x):
+        return self.layers(x).softmax(-1)
+"""
+
+
+def test_models_that_come_and_go(processes: Processes, tmp_path: pathlib.Path) -> None:
+    """Machine code is made for the disk even if the model is gone by then: the next one of its class is found there."""
+    (tmp_path / "models.py").write_text(NET)
+    found = processes.fresh(MODELS, str(tmp_path))
+    assert all(found["answer"])
+    assert found["counters"]["captures"] == 1 and found["counters"]["entries_from_disk"] == 3

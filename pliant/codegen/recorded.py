@@ -37,6 +37,7 @@ from pliant.lower import liveness, pipeline
 from pliant.lower.autograd import WITHOUT_DERIVATIVE, WRITTEN_SINCE
 from pliant.lower.program import Program
 from pliant.lower.sections import Section, may_cut
+from pliant.symbolic.scope import DataDependent
 
 LIBRARY = "torch._library.autograd"
 NOT_IMPLEMENTED = frozenset({"torch::autograd::NotImplemented", "torch::autograd::WarnNotImplemented"})
@@ -140,6 +141,8 @@ def lacks_derivative(trace: Any, op: Any) -> bool:
         try:
             with trace.recording(), trace.forgetting():
                 engine_gradients([t], [given], [trace.tangent(t)])
+        except DataDependent:
+            return True  # nobody knows
         except (RuntimeError, Untraceable) as e:
             if WITHOUT_DERIVATIVE.search(str(e)):
                 return True

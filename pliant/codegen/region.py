@@ -53,7 +53,7 @@ class PlannedRegion:
                 raise Reconsider(name, "another layout for a tensor with gradients that is a view, or of which there are views", LAYOUTS)
             self.plan()
         except (Reconsider, NoBackward) as e:
-            self.record(e)
+            self.record(e, e)
 
     def plan(self) -> None:
         """Plans of nodes, of the whole region or of its sections."""
@@ -102,7 +102,7 @@ class PlannedRegion:
             if self.built:
                 raise
             why = self.refused or e
-            return self.apart(why, lower) or self.record(why)
+            return self.apart(why, lower) or self.record(why, e)
         self.built = True
         return made
 
@@ -145,15 +145,15 @@ class PlannedRegion:
         self.built = True
         return Chain(tuple(made), self.write_around(made)).executable()
 
-    def record(self, why: Exception) -> Executable:
-        """The region, recorded by autograd. Raises `why` where it cannot be that."""
+    def record(self, why: Exception, whole: Exception) -> Executable:
+        """The region, recorded by autograd for this reason. Raises `whole`, why it cannot be one node, where it cannot be that, either."""
         if self.plain is None:
-            raise why
+            raise whole
         self.trace.ops[:], self.trace.n_forward = self.plain[0], None
         self.trace.scope.rollback(self.start)
         made = recorded.instead(self.trace, self.inputs, *self.plain, self.name, why)
         if made is None:
-            raise why
+            raise whole
         self.recorded = made
         return made
 

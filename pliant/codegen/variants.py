@@ -110,7 +110,7 @@ class Variants:
                 if (unknown := without_shape(e)) is not None:
                     raise Reconsider(name_of(self.backend), f"it knows no shape of {unknown}", NOT_TAKEN + unknown) from e
                 if (found := WITHOUT_DERIVATIVE.search(str(e))) is not None:  # it differentiates at once; eager says so when asked
-                    name = str(found[found.lastindex or 1]).removeprefix("aten::")
+                    name = str(found[found.lastindex or 1]).replace(".", "::").removeprefix("aten::")
                     raise Reconsider(name_of(self.backend), f"the derivative of {name} is not implemented", NO_DERIVATIVE + name) from e
                 raise BackendError(f"the backend {name_of(self.backend)} raised {type(e).__name__}: {e}") from e
             if not callable(variant.fn):

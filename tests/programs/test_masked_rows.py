@@ -31,13 +31,13 @@ ONE_GRAPH = {
     "cross_entropy of images": lambda x, y: F.cross_entropy(x.t()[None, :, :, None], y.argmax(1)[None, :, None]),
     "linspace": lambda x, y: torch.linspace(0, 1, x.shape[0])[:, None] * x,
     "logspace": lambda x, y: torch.logspace(0, 1, x.shape[0])[:, None] * x,
+    "var less what only the run knows": lambda x, y: x.var(1, correction=int((y > 5).sum())),
 }
 BREAKS = {
     "svdvals": lambda x, y: torch.linalg.svdvals(x),
     "qr": lambda x, y: torch.linalg.qr(x).R.abs(),
     "squeeze_copy": lambda x, y: torch.squeeze_copy(x),
     "squeeze_copy of a dim": lambda x, y: torch.squeeze_copy(x, 0),
-    "var less what only the run knows": lambda x, y: x.var(1, correction=int((y > 5).sum())),
     "trapezoid": lambda x, y: torch.trapezoid(x.t()),
     "trapezoid at points": lambda x, y: torch.trapezoid(x.t(), x.detach().cumsum(0).t()),
 }

@@ -218,3 +218,30 @@ def test_models_that_come_and_go(processes: Processes, tmp_path: pathlib.Path) -
     found = processes.fresh(MODELS, str(tmp_path))
     assert all(found["answer"])
     assert found["counters"]["captures"] == 1 and found["counters"]["entries_from_disk"] == 3
+
+
+SAID = """
+import said, pliant, torch
+{before}
+f = pliant.compile(said.f, strict=True, background=False)
+answer = [f(torch.ones(n)).tolist() for n in (2, 3)]
+"""
+SAYS = """
+import torch
+def host(x):
+    return x.exp() + 1
+def f(x):
+    return host(x * 2).sin()
+"""
+
+
+def test_what_the_program_says_of_functions(processes: Processes, tmp_path: pathlib.Path) -> None:
+    """It is part of the name: another process that says the same captures nothing, one that does not has entries of its own."""
+    (tmp_path / "said.py").write_text(SAYS)
+    skip, inline = SAID.format(before="pliant.skip(said.host)"), SAID.format(before="")
+    seen = []
+    for code in (skip, skip, inline, inline, skip):
+        found = processes.fresh(code, str(tmp_path))
+        seen.append((bool(found["counters"].get("captures")), bool(found["counters"].get("graph_breaks"))))
+        assert found["answer"] == [pytest.approx([0.8605] * n, abs=1e-3) for n in (2, 3)]
+    assert seen == [(True, True), (False, True), (True, False), (False, False), (False, True)]

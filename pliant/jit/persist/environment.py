@@ -181,7 +181,7 @@ def state() -> tuple | None:
 
 
 NO_NAMES: tuple[tuple[str, Callable[[], Any]], ...] = (
-    ("functions are treated as the program says (pliant.skip, inline, allow_in_graph)", policy.by_the_program),
+    ("what the program says of functions that have no name (pliant.skip, inline, allow_in_graph)", lambda: policy.by_the_program() is None),
     ("machine code is not kept", lambda: not target.current().keeps_code()),
     ("events of sizes are recorded", lambda: event.RECORD),
     ("schedules are searched for", search.searching),
@@ -198,7 +198,7 @@ def key(config: Any) -> bytes | str:
     to, now = target.current(), state()
     if now is None:
         return "modes are on"
-    tables = (operators.fingerprint(), *lengths(), tuple(sorted(pipeline.off)))
+    tables = (operators.fingerprint(), *lengths(), tuple(sorted(pipeline.off)), policy.by_the_program())
     return hashlib.sha256(repr((to.fingerprint(), now, settings(), foreign(), tables, config)).encode()).digest()
 
 

@@ -335,8 +335,12 @@ def fits(op: Any, tensors: Sequence[TracedTensor]) -> bool:
 
 
 def shape_of(v: Any) -> Any:
-    """What an argument is, without its values."""
+    """What an argument is, without its values; of numbers that some dtype has not, as much as tells which."""
     t = type(v)
+    if t is int:
+        return t if 0 <= v < 128 else (t, v < 0, (~v if v < 0 else v).bit_length())
+    if t is float:
+        return t if 0 <= v < 128 else repr(v)
     if t is TracedTensor:
         return (v.dtype, len(v.sizes), v.device)
     if t in (list, tuple):

@@ -917,3 +917,26 @@ def test_what_kernels_alone_refuse(name):
 
     for fn in (f, g):
         check(fn, *[(two(torch.float32), wrong, []) for wrong in (0, 1, 0, 1)], must_compile=False)
+
+
+def test_a_number_that_a_dtype_has_not_says_nothing_of_others():
+    """What ATen refuses of one number is not remembered of all of its type."""
+    mask, x = torch.tensor([True, False, True]), torch.arange(3)
+
+    def filled(n, dtype):
+        def f(x, mask):
+            try:
+                return x.to(dtype).masked_fill(mask, n)
+            except RuntimeError as e:
+                return str(e)
+
+        return f
+
+    for dtype in (torch.int64, torch.int8, torch.uint8):
+        for n in (2**63, 7, 300, -300, 100, -1, 5.0, 1e30, float("inf"), 3.0, -(2**63), 127, 128, 255, 256):
+            f = filled(n, dtype)
+            got, want = pliant.compile(f, strict=True)(x, mask), f(x, mask)
+            assert got == want if isinstance(want, str) else torch.equal(got, want), (dtype, n, got, want)
+        run, before = pliant.compile(lambda x, mask: x.masked_fill(mask, 7), strict=True), pliant.stats()
+        assert run(x.to(dtype), mask).tolist() == [7, 1, 7]
+        assert all([pliant.stats()[name] == before[name] for name in ("graph_breaks", "user_errors", "fallbacks")])

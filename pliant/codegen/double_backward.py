@@ -433,8 +433,13 @@ class Refuse(torch.autograd.Function):
 
 def freed_above(result: torch.Tensor, *leaves: torch.Tensor) -> torch.Tensor:
     """A result whose history is gone, which says so also where gradients with respect to one of these are asked for."""
+    return freed([result], leaves)[0]
+
+
+def freed(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Results that say so where gradients are asked for, with respect to these or to what they came from."""
     with gradients(True):
-        (made,) = Refuse.apply(FREED, 1, result, *leaves)  # type: ignore[no-untyped-call]
+        made: tuple[torch.Tensor, ...] = Refuse.apply(FREED, len(results), *results, *leaves)  # type: ignore[no-untyped-call]
     return made
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.codegen.aten import Executable
-from pliant.codegen.double_backward import ALIAS, FREED, Refuse
+from pliant.codegen.double_backward import ALIAS, freed
 from pliant.graph.originals import gradients, torch
 
 
@@ -21,10 +21,8 @@ class Freed:
 
     def __call__(self, *given: Any) -> tuple:
         out = list(self.program.fn(*given))
-        with gradients(True):
-            through = [given[i] for i in self.through] or [torch.empty(0, requires_grad=True)]
-            refusing = Refuse.apply(FREED, len(self.at), *[out[i] for i in self.at], *through)  # type: ignore[no-untyped-call]
-        for i, t in zip(self.at, refusing, strict=True):
+        through = [given[i] for i in self.through] or [torch.empty(0, requires_grad=True)]
+        for i, t in zip(self.at, freed([out[i] for i in self.at], through), strict=True):
             out[i] = t
         with gradients(False):
             for i in self.bare:

@@ -48,9 +48,7 @@ class Calls:
         self.known: WeakIdDict[Call] = WeakIdDict()
         self.walked: WeakIdDict[dict[int, int]] = WeakIdDict()  # operations in a loop at most, by where its iterator is made
 
-    def met(
-        self, calls: Iterable[tuple[CodeType, CodeType, int, bool]], walks: Iterable[tuple[CodeType, dict[int, int]]] = ()
-    ) -> None:
+    def met(self, calls: Iterable[tuple[CodeType, CodeType, int, bool]], walks: Iterable[tuple[CodeType, dict[int, int]]]) -> None:
         """A capture has made these calls (what of, who by, operations, whether to their end) and has walked so."""
         for code, walked in walks:
             most = self.walked.get(code)

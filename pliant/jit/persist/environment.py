@@ -29,6 +29,8 @@ from pliant.graph import operators
 from pliant.graph.originals import operator
 from pliant.interpret import policy
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES
+from pliant.interpret.policy_tables.row import member
+from pliant.jit.persist.prints import code_print
 from pliant.lower import pipeline, search
 from pliant.symbolic import event
 
@@ -181,13 +183,31 @@ def state() -> tuple | None:
 
 
 NO_NAMES: tuple[tuple[str, Callable[[], Any]], ...] = (
-    ("what the program says of functions that have no name (pliant.skip, inline, allow_in_graph)", lambda: policy.by_the_program() is None),
     ("machine code is not kept", lambda: not target.current().keeps_code()),
     ("events of sizes are recorded", lambda: event.RECORD),
     ("schedules are searched for", search.searching),
     ("pliant's files were written after this process had begun", lambda: own_files() is None),
 )
 """What no name says, and what says that it is so."""
+
+
+def said() -> tuple | None:
+    """What the program says of functions, in words that mean the same in every process; None where one has no name."""
+    found = policy.by_the_program()
+    known = {id(of) for of, _ in found}
+    rows = set()
+    for of, kind in found:
+        if type(of) is types.CodeType:
+            rows.add(repr((code_print(of), kind)))
+        elif type(of) is types.FunctionType:  # its code tells
+            if id(of.__code__) not in known:
+                return None
+        else:
+            place = getattr(of, "__module__", None), getattr(of, "__qualname__", None)
+            if not all([isinstance(x, str) for x in place]) or member(sys.modules.get(place[0]), place[1]) is not of:
+                return None
+            rows.add(repr((place, kind)))
+    return tuple(sorted(rows))
 
 
 def key(config: Any) -> bytes | str:
@@ -198,7 +218,10 @@ def key(config: Any) -> bytes | str:
     to, now = target.current(), state()
     if now is None:
         return "modes are on"
-    tables = (operators.fingerprint(), *lengths(), tuple(sorted(pipeline.off)), policy.by_the_program())
+    words = said()
+    if words is None:
+        return "the program says how functions are treated that have no name (pliant.skip, inline, allow_in_graph)"
+    tables = (operators.fingerprint(), *lengths(), tuple(sorted(pipeline.off)), words)
     return hashlib.sha256(repr((to.fingerprint(), now, settings(), foreign(), tables, config)).encode()).digest()
 
 

@@ -341,9 +341,10 @@ class Writer:
             return "attr", (("@", self.refer(forward)), "_backward_cls")
         path = self.path_of(value)
         if path is None and issubclass(t, type):
-            for place, names in (("class of", (value.__module__, value.__qualname__)), ("type of", OF_TYPES.get(value, ("", "")))):
-                if PLACES[place](*names) is value:
-                    return place, names
+            if class_of_module(value.__module__, value.__qualname__) is value:
+                return "class of", (value.__module__, value.__qualname__)
+            if value in OF_TYPES:
+                return "type of", OF_TYPES[value]
         return ("path", path) if path is not None else None
 
 

@@ -240,7 +240,8 @@ class Region:
         """An entry from the disk, or a capture, in a session of its own; what becomes of errors."""
         code = fn.__code__
         try:
-            return RETRY if self.take(fn, args, record) else self.compile(fn, args, record)
+            key = entries.key_of(self.config) if entries.enabled and not entries.testing else None
+            return RETRY if self.take(fn, args, record, key) else self.compile(fn, args, record, key)
         except Reconsider as e:
             within = e.what == GRADIENTS and not is_grad_enabled()  # the frame begins inside of a `no_grad` that it leaves
             what = SIDE_EXITS if within else e.what
@@ -421,7 +422,7 @@ class Region:
             native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
         return EAGER
 
-    def compile(self, fn: FunctionType, args: tuple, record: Record) -> tuple:
+    def compile(self, fn: FunctionType, args: tuple, record: Record, key: bytes | None) -> tuple:
         code = fn.__code__
         frame_id = f"{record.number}/{record.captures}"
         refused = len(record.refused)
@@ -462,7 +463,7 @@ class Region:
             self.note_break(found, found.exit)
         with torch._C.DisableTorchFunction():  # what looks at traced tensors is no matter of the program's classes and modes
             emitted = emit(found, fn, self.context, start=start)
-        entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
+        entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record, key)
         record.captures += 1
         if record.died > SHORT_LIVED and not self.config.fullgraph:
             record.skip = 1 << min(record.died - SHORT_LIVED, MOST_SKIPPED)
@@ -506,7 +507,7 @@ class Region:
         finally:
             record.history.unbroken = False
 
-    def install(self, frame: entries.Frame, found: Capture, emitted: Emitted, record: Record) -> Any:
+    def install(self, frame: entries.Frame, found: Capture, emitted: Emitted, record: Record, key: bytes | None) -> Any:
         fn = frame[0]
         world, scope = found.world, found.trace.scope
         relations = [(g.expr, g.site) for g in scope.guards] + [(e, None) for e in world.relations]
@@ -524,7 +525,7 @@ class Region:
                 if taken is not None:
                     guard, emitted, info = taken.guard, taken.emitted, entries.TakenInfo(info.serial, info.frame_id, taken)
             else:
-                keeper = entries.keep(made, self.config)
+                keeper = entries.keep(made, self.config, key)
         entry = native.add_entry(fn.__code__, guard, emitted.fn, True, info)
         record.newest = guard, Past(info.guards, info.relations, info.pinned, info.operations)
         events.count("entries")
@@ -556,13 +557,13 @@ class Region:
         kept = keeper.function if keeper is not None and not keeper.refusal else None
         Exchange(emitted, frame_id, self.config.strict, ready, kept).wait_for_call()
 
-    def take(self, fn: FunctionType, args: tuple, record: Record) -> bool:
-        """Install an entry from the disk, if one fits this call."""
+    def take(self, fn: FunctionType, args: tuple, record: Record, key: bytes | None) -> bool:
+        """Install an entry from the disk, if one fits this call. `key`: of `entries.key_of`; None where none is looked up or kept."""
         code = fn.__code__
-        if entries.testing or not entries.enabled:
+        if key is None:
             return False
         began = time.perf_counter()
-        taken = entries.find(entries.Frame(fn, args, self.context), self.config, self.again, record.on_disk)
+        taken = entries.find(entries.Frame(fn, args, self.context), self.config, self.again, record.on_disk, key)
         if taken is None:
             return False
         frame_id = f"{record.number}/{record.captures}"

@@ -25,6 +25,7 @@ Names (all of `pliant.native._core`):
   `is_enabled()`, `counters()`, `reset_counters()`;
 - `unwritten(original, copy, located, mark)`: nothing was stored in a copied dict but what was put there (`interpret/effects.py`);
 - while `torch.profiler` records, each run of an entry or a kernel is an event of its own (`marks.cpp`);
+- `same_names(dict or class, names, values)`, `same_code(functions, codes)`: a namespace is what it was (`namespaces.c`);
 - `places_in_set(s)`, `set_of(members, places, hashes, frozen)`, `set_become(...)`, `set_clone(s)`: where members lie (`sets.cpp`);
 - `layouts(*tensors)`, `places(*tensors)`: what compiled code knows of tensors, as bytes; the latter with the addresses of their memory;
 - `has_end(value)`: when the last reference to it goes, code may run;
@@ -102,6 +103,8 @@ from pliant.native._core import (
     remove_entry,
     reset_classes,
     reset_counters,
+    same_code,
+    same_names,
     set_arena_limit,
     set_become,
     set_capture_callback,
@@ -125,7 +128,7 @@ __all__ = [
     "attention_function", "call_captured", "call_in_mode", "clear", "convolution_function", "counters", "decode_units", "empty_of",
     "entries", "gemm_function", "generic_attributes", "get_flags", "get_mode", "global_state", "has_end", "hook_installed",
     "int8_functions", "is_enabled", "layouts", "lstm_functions", "made_in_python", "number", "own_products", "places", "places_in_set",
-    "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
+    "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters", "same_code", "same_names",
     "set_arena_limit", "set_become", "set_capture_callback", "set_clone", "set_enabled", "set_flags", "set_mode", "set_of",
     "set_pool", "set_run_callback", "share_memory",
     "take_slots", "tensor_number", "unwritten",

@@ -76,6 +76,7 @@ int pl_decode_init(PyObject *module);
 int pl_empty_init(PyObject *module);
 int pl_lifetimes_init(PyObject *module);
 int pl_shadows_init(PyObject *module);
+int pl_namespaces_init(PyObject *module);
 int pl_shared_init(PyObject *module);
 int pl_marks_init(PyObject *module);
 int pl_sets_init(PyObject *module);

@@ -329,9 +329,9 @@ def told_about(frame: Frame, exit_: str, why: str = "") -> tuple:
     return code.co_qualname + (" (resumed)" if made is not None else ""), code.co_filename, line, exit_, why
 
 
-def keep(made: Made, config: Any) -> Keeper | None:
-    """What writes a new entry to the disk, once its graph is compiled; None if it is not kept, and nothing is to be said of it there."""
-    key = key_of(config)
+def keep(made: Made, config: Any, key: bytes | None) -> Keeper | None:
+    """What writes a new entry to the disk, once its graph is compiled; None if it is not kept, and nothing is to be said of it there.
+    `key`: of `key_of`, as it was when the capture began."""
     if key is None:
         return None
     keeper = Keeper(print_of_function(made.frame.fn, key), config)
@@ -409,12 +409,9 @@ def broken(error: Exception, config: Any) -> None:
     events.emit("warning", id="entries", text=f"an entry on disk: {type(error).__name__}: {error}. Please report this")
 
 
-def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
+def find(frame: Frame, config: Any, again: Any, known: Known, key: bytes | None) -> Taken | None:
     """An entry from the disk whose guards hold for this call. What is in `known.names` is not looked at; what is found joins them."""
-    key = None if any(map(events.watched, OF_CAPTURES)) else key_of(config)
-    if key is None:
-        return None
-    if not environment.looks_up():
+    if key is None or any(map(events.watched, OF_CAPTURES)) or not environment.looks_up():
         return None
     fn = frame.fn
     for name in candidates(prefix_of(print_of_function(fn, key))):

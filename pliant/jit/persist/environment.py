@@ -105,26 +105,20 @@ WATCHED: tuple[Any, ...] = (torch, torch.nn.functional, torch.functional, torch.
 
 def foreign() -> tuple:
     """Which functions stand under which names there; those that are not PyTorch's in full."""
-    held = [(tuple(vars(space)), tuple(vars(space).values())) for space in WATCHED]
-    if _seen and all(map(alike, _seen[0], held)):
-        if all(map(operator.is_, _seen[2], map(CODE, _seen[1]))):
-            known: tuple = _seen[3]
+    for spaces, functions, known in _seen:
+        if all([native.same_names(*space) for space in spaces]) and native.same_code(*functions):
             return known
-    functions = [v for _, values in held for v in values if type(v) is types.FunctionType]
-    codes = list(map(CODE, functions))
+    held = [(space if isinstance(space, type) else vars(space), tuple(vars(space)), tuple(vars(space).values())) for space in WATCHED]
+    own = tuple([v for *_, values in held for v in values if type(v) is types.FunctionType])
+    codes = tuple(map(CODE, own))
     found = looked_at()
-    _seen[:] = [held, functions, codes, found]
+    _seen[:] = [(held, (own, codes), found)]
     return found
 
 
 CODE = operator.attrgetter("__code__")
-_seen: list[Any] = []
-"""The names and values there when they were last looked at, the functions among them, their codes, and what all that came to."""
-
-
-def alike(a: tuple, b: tuple) -> bool:
-    """Whether two namespaces have the same names for the same objects; nobody's `__eq__` runs."""
-    return a[0] == b[0] and len(a[1]) == len(b[1]) and all(map(operator.is_, a[1], b[1]))
+_seen: list[tuple[list, tuple, tuple]] = []
+"""One row: the names and values there when they were last looked at, the functions among them with their codes, and what all that came to."""
 
 
 def looked_at() -> tuple:
@@ -175,11 +169,19 @@ def lengths() -> tuple:
 
 def state() -> tuple | None:
     """torch's global state as data; None where it has no portable form (modes that are on)."""
-    found = native.slow_state()
+    told: tuple | None
+    for then, told in _state:
+        if then.matches():
+            return told
+    now, found = native.global_state(), native.slow_state()
     functions, dispatch = found[-1]
-    if functions or dispatch:
-        return None
-    return tuple([str(x) if not isinstance(x, tuple) else repr(x) for x in found[:-1]])
+    told = None if functions or dispatch else tuple([str(x) if not isinstance(x, tuple) else repr(x) for x in found[:-1]])
+    _state[:] = [(now, told)]
+    return told
+
+
+_state: list[tuple[native.GlobalState, tuple | None]] = []
+"""That state when it was last told, and what it came to: one pair."""
 
 
 NO_NAMES: tuple[tuple[str, Callable[[], Any]], ...] = (

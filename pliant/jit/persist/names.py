@@ -190,6 +190,9 @@ PLACES: dict[str, Callable[..., Any]] = {
 OF_FRAME = {"frame", *frames.PLACES}
 """Those that are given the frame, too."""
 
+FOUND = frozenset(("attr", "path", "mod", "op"))
+"""Places that have been looked at by the time they are told, and whose arguments are names."""
+
 handed: list[Any] = []
 """For the tests' mode: objects without a name that stay in this process are handed over as they are."""
 PLACES["handed"] = handed.__getitem__
@@ -227,7 +230,7 @@ class Writer:
         if i is None:
             try:
                 place, arguments = self.find(value)
-                if place_value(place, arguments, self.frame, self.keep) is not value:
+                if place not in FOUND and place_value(place, arguments, self.frame, self.keep) is not value:
                     raise NotPortable(f"{type(value).__qualname__} is not found again where it was")
                 row = (place, arguments, print_of(value))
                 links = tuple([self.refer(x) for x in links_of(value)])
@@ -266,7 +269,10 @@ class Writer:
             return "own code", ()
         if type(value) is dict and value is getattr(self.top, "__globals__", None):  # perhaps those of a module, perhaps only here
             return "func", (("@", self.refer(self.top)), "__globals__")
-        found = frames.place_of(value, self.refer) or self.by_own_name(value) or self.by_hint(value)
+        if type(value) in DESCRIPTORS:  # most are
+            found = self.by_class(value) or self.by_hint(value)
+        else:
+            found = frames.place_of(value, self.refer) or self.by_own_name(value) or self.by_hint(value)
         if found is None:
             raise NotPortable(f"{type(value).__qualname__} {said(value, '__qualname__') or ''!r} has no name that leads to it")
         return found
@@ -311,6 +317,11 @@ class Writer:
                 return owner.__module__, path
         return None
 
+    def by_class(self, value: Any) -> tuple[str, tuple] | None:
+        """Of a descriptor that C made: it knows the class that it is of."""
+        owner, name = value.__objclass__, value.__name__
+        return ("attr", (("@", self.refer(owner)), name)) if class_attr(owner, name) is value else None
+
     def by_own_name(self, value: Any) -> tuple[str, tuple] | None:
         t = type(value)
         if issubclass(type(value), ModuleType):
@@ -333,9 +344,6 @@ class Writer:
             return "path", ("pliant.jit.persist.prints", "PROXY")
         if value is NUMPYS and value is not None:
             return "path", ("numpy.random.mtrand", "_rand")
-        if t in DESCRIPTORS:
-            owner = value.__objclass__
-            return ("attr", (("@", self.refer(owner)), value.__name__)) if class_attr(owner, value.__name__) is value else None
         forward = vars(value).get("_forward_cls") if issubclass(type(value), type) else None  # of the node of an autograd.Function
         if isinstance(forward, type) and class_attr(forward, "_backward_cls") is value:
             return "attr", (("@", self.refer(forward)), "_backward_cls")

@@ -605,12 +605,13 @@ class Region:
             guards += [(g, True) for found in record.newest[1].guards if found.gone and (g := found.guard()) is not None]
             record.newest = None
             record.died += 1
-        for native_guard, info in tried:
-            why = native_guard.explain(args, fn)
-            if why is None:
-                continue
+        told = [(info, why) for native_guard, info in tried if (why := native_guard.explain(args, fn)) is not None]
+        of_this_state = [row for row in told if not of_another_state(*row)]  # those of `no_grad()` say nothing of what changes without
+        latest = (of_this_state or told or [None])[0]
+        for row in told:
+            info, why = row
             reasons.append(why.text)
-            newest = native_guard is tried[0][0]
+            newest = row is latest
             found = changes.changed(info.guards, fn, args) if newest else []
             others = [g for g in found if not record.history.is_dynamic(g.source)]  # which are learned by it
             guards += [(g, True) for g in others]
@@ -666,6 +667,11 @@ def without_exits(record: Record) -> bool:
         return False
     record.refused.add(SIDE_EXITS)
     return True
+
+
+def of_another_state(info: Any, why: Any) -> bool:
+    """Whether an entry was not for this call since torch's global state is another (both ways are called, perhaps in turn)."""
+    return why.guard is not None and info.guards[why.guard].kind == "GLOBAL_STATE"
 
 
 def too_much(e: CannotReconstruct, refused: set[str]) -> str:

@@ -152,3 +152,21 @@ def test_no_branch_is_blamed_for_a_number_that_changes_with_a_size() -> None:
         x = torch.ones(3 + i)
         seen = [a + b for a, b in zip(seen, captures_and_breaks(as_wide, compiled, [((x, o), (x, o))]), strict=True)]
     assert seen == [2, 0]
+
+
+@pytest.mark.parametrize("turns", ["one way", "in turn"])
+def test_what_changes_is_learned_beside_calls_without_gradients(turns: str) -> None:
+    """The newest entry was for the other way, and failing in that it says nothing of what changes: it must not be the one that is asked."""
+    counts: dict = {}
+
+    def step(x, key):
+        counts[key] = counts.get(key, 0) + 1
+        return (x * 2 + 1).relu().sum()
+
+    compiled, seen = pliant.compile(step, backend="aten"), pliant.stats()["captures"]
+    for i in range(40):
+        with torch.set_grad_enabled(turns == "one way" or i % 2 == 0):
+            x = torch.ones(3 + i, requires_grad=True)
+            y = compiled(x, (i, 1))
+        assert y.item() == 3 * (3 + i) and y.requires_grad is (turns == "one way" or i % 2 == 0) and counts[i, 1] == 1
+    assert pliant.stats()["captures"] - seen <= 16

@@ -1,15 +1,22 @@
-"""`torch.equal` and `torch.allclose`: what the truth of two tensors is only the run knows."""
+"""`torch.equal` and `torch.allclose`, and `n in (2, 3)` of a number from data: what comes of them only the run knows."""
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
+from types import CellType
 from typing import Any
 
+from pliant.bytecode import kinds as K
 from pliant.graph.handlers import equal as truth_of_two
-from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.originals import ORIGINAL, operator, torch
+from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, graph_call
+from pliant.interpret.capture import UNSET
+from pliant.interpret.gate import SYM_TYPES
+from pliant.interpret.generators import Generator
 from pliant.interpret.state import Break, by_value, vm, whole_loops
 
 
@@ -46,6 +53,60 @@ def of_elements(fn: Any, overload: Any, args: tuple, kw: dict) -> Any:
     alike = graph_call(torch.eq if overload is EQUAL else torch.isclose, args, kw)
     return graph_call(ORIGINAL.item, (graph_call(torch.all, (alike,), {}),), {}, "item")
 
+
+def of_data(v: Any) -> bool:
+    """Whether a symbolic number or truth comes from data."""
+    return type(v) in SYM_TYPES and expr_of(v, vm.scope).hint is None
+
+
+def among(c: Any, x: Any) -> Any:
+    """`x in c` of a few numbers, some of which come from data: whether it is one of them, as one relation. UNSET where it is something else."""
+    if type(x) not in NUMBERS:
+        return UNSET
+    if type(c) is range and c.step == 1 and type(x) is torch.SymInt and of_data(x):
+        return operator.and_(x >= c.start, x < c.stop)
+    if type(c) not in FEW_TYPES or len(c) > FEW or not all([type(y) in COMPARED for y in c]) or not (of_data(x) or any(map(of_data, c))):
+        return UNSET
+    if any([type(y) is int and y.bit_length() > 63 for y in (x, *c)]):  # symbolic numbers are of 64 bits
+        return UNSET
+    equal = [x == y for y in c if type(y) in NUMBERS]
+    return any_of(equal)
+
+
+def any_of(truths: list[Any]) -> Any:
+    """Whether one of these is true, as one relation; each may be a symbol."""
+    return True if any([t is True for t in truths]) else functools.reduce(operator.or_, [t for t in truths if t is not False], False)
+
+
+def computes_nothing_else(items: Any) -> bool:
+    """Whether all items of `any(...)` may be worked out, though CPython stops at the first that decides: they are there already, or made
+    by a generator that compares plain values."""
+    if type(items) in (list, tuple):
+        return all([type(x) in PLAIN_TRUTHS for x in items])
+    if type(items) is not Generator or items.started or not items.frame.decoded.kinds or not QUIET.issuperset(items.frame.decoded.kinds):
+        return False
+    walked, *names = [v.cell_contents if type(v) is CellType else v for v in items.frame.fast if v is not UNSET and not unbound(v)]
+    if type(walked) not in WALKERS:
+        return False
+    return all([type(v) in COMPARED or type(v) in FEW_TYPES and all([type(y) in COMPARED for y in v]) for v in (*names, *copy.copy(walked))])
+
+
+def unbound(v: Any) -> bool:
+    return type(v) is CellType and v == CellType()
+
+
+FEW_TYPES = (tuple, list, set, frozenset)
+FEW = 16
+NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
+COMPARED = (*NUMBERS, str, bytes, type(None))  # which run no code of the program, and those that are no numbers equal none
+PLAIN_TRUTHS = (*COMPARED, bool, torch.SymBool)
+WALKERS = tuple([type(iter(o)) for o in ((), [], set(), range(0))])
+QUIET = {
+    K.NOP, K.RESUME, K.POP, K.COPY, K.SWAP, K.LOAD_CONST, K.LOAD_LOCAL, K.STORE_LOCAL, K.COPY_FREE_VARS, K.LOAD_DEREF, K.JUMP, K.FOR_ITER,
+    K.JUMP_IF_TRUE, K.JUMP_IF_FALSE, K.JUMP_IF_TRUE_OR_POP, K.JUMP_IF_FALSE_OR_POP, K.RETURN, K.RETURN_GENERATOR, K.YIELD, K.COMPARE, K.IS,
+    K.CONTAINS, K.NOT, K.TO_BOOL, K.END_FOR, K.STOP_ITERATION_ERROR, K.RERAISE,
+}  # fmt: skip
+"""What a generator is made of that compares values."""
 
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 EQUAL = torch.ops.aten.equal.default

@@ -30,6 +30,7 @@ from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, s
 from pliant.interpret.binding import STANDS_FOR_C
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
 from pliant.interpret.capture import UNSET
+from pliant.interpret.comparisons import any_of, computes_nothing_else, of_data
 from pliant.interpret.gate import captured_call, has_index, index
 from pliant.interpret.generators import TAKES, Generator, called_generator
 from pliant.interpret.interleaved import lazily, until_heard
@@ -453,24 +454,33 @@ LOOKASIDES[operator.not_] = lambda args, kw: not truth(*args)
 
 
 @lookaside(all)
-def l_all(args: tuple, kw: dict) -> bool:
-    return not found(args[0], False)
+def l_all(args: tuple, kw: dict) -> Any:
+    other = found(args[0], False)
+    return torch.sym_not(other) if type(other) is torch.SymBool else not other
 
 
 @lookaside(any)
-def l_any(args: tuple, kw: dict) -> bool:
+def l_any(args: tuple, kw: dict) -> Any:
     return found(args[0], True)
 
 
-def found(items: Any, wanted: bool) -> bool:
-    """Whether the truth of one of the items is `wanted`; no further one is asked for then."""
+def found(items: Any, wanted: bool) -> Any:
+    """Whether the truth of one of the items is `wanted`; no further one is asked for then. Of truths from data it is one relation, where
+    nobody can see that all are asked for."""
+    quiet, truths = computes_nothing_else(items), []
     it = get_iter(items)
     while True:
         try:
             x = get_next(it)
         except StopIteration:
-            return False
-        if truth(x) is wanted:
+            return any_of(truths)
+        except Exception as e:
+            if not truths or vm.internal_error(e):
+                raise
+            raise Break("PL0002", f"any() or all() of what data decides, before an item that raises {type(e).__name__}", clean=True) from None
+        if quiet and type(x) is torch.SymBool and of_data(x):
+            truths.append(x if wanted else torch.sym_not(x))
+        elif truth(x) is wanted:
             return True
 
 

@@ -19,6 +19,7 @@ from pliant.interpret import late_keys, powers, shadows
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
+from pliant.interpret.comparisons import among
 from pliant.interpret.ended_iterators import ENDING, end_of
 from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, ordered, position, to_c, told_by_itself
 from pliant.interpret.generators import Generator
@@ -473,7 +474,9 @@ def contains(c: Any, x: Any) -> bool:
         shadows.read_all(world, c)
     elif opaque(c):
         raise Break("PL0007", f"membership in a {t.__module__}.{t.__qualname__}", clean=True)
-    elif isinstance(c, (dict, set, frozenset)):
+    if (found := among(c, x)) is not UNSET:
+        return found
+    if h is None and isinstance(c, (dict, set, frozenset)):
         return holds_key(c, hashable(x))
     if m is UNSET and t is not Generator and type(lookup(t, "__iter__")) is FunctionType:
         it = get_iter(c)

@@ -115,7 +115,7 @@ def through_int(name: str) -> Callable[..., Any]:
     def method(self: Any, other: Any) -> Any:
         mine = as_int(self) if type(other) in NUMBERS else concrete(self)
         own = getattr(type(mine), name, None)
-        return NotImplemented if own is None else own(mine, other)
+        return NotImplemented if own is None else own(mine, as_int(other) if type(other) is torch.SymBool else other)
 
     return method
 
@@ -153,7 +153,7 @@ EXTRA: dict[type, dict[str, Callable[..., Any]]] = {
         "__float__": pinned(float),
         **{
             f"__{n}__": through_int(f"__{n}__")
-            for n in ("lt", "le", "gt", "ge", "mod", "floordiv", "truediv", "pow", "lshift", "rshift", "xor")
+            for n in "lt le gt ge add radd sub rsub mul rmul mod floordiv truediv pow lshift rshift xor".split()
         },
     },
 }
@@ -164,6 +164,7 @@ ARITHMETIC = (
     "add radd sub rsub mul rmul floordiv rfloordiv mod rmod truediv rtruediv pow rpow and rand or ror xor rxor"
     " lshift rlshift rshift rrshift"
 ).split()
+OF_NUMBERS = frozenset("add radd sub rsub mul rmul".split())
 BEHIND_SCALARS = -1000.0
 """NumPy's scalars, of a million less, leave an operator to a number of this priority; arrays, of zero, do not."""
 OTHER_NUMBERS = (int, float, decimal.Decimal, fractions.Fraction, numpy.number, numpy.bool_)
@@ -184,6 +185,8 @@ def beside_subclasses(name: str, theirs: Callable[..., Any]) -> Callable[..., An
     def method(self: Any, other: Any) -> Any:
         if type(self.node) is not SymNode:
             return theirs(self, other)
+        if type(other) is torch.SymBool and type(self) is not torch.SymBool and name in OF_NUMBERS:
+            return theirs(self, as_int(other))
         if type(other) in USUAL:
             return own(concrete(self), concrete(other)) if compares and too_large(self, other) else theirs(self, other)
         if not isinstance(other, OTHER_NUMBERS):

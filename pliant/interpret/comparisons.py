@@ -13,6 +13,7 @@ from pliant.graph.handlers import equal as truth_of_two
 from pliant.graph.originals import ORIGINAL, operator, torch
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
+from pliant.interpret import shadows
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, graph_call
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES
@@ -60,7 +61,7 @@ def of_data(v: Any) -> bool:
 
 
 def among(c: Any, x: Any) -> Any:
-    """`x in c` of a few numbers, some of which come from data: whether it is one of them, as one relation. UNSET where it is something else."""
+    """`x in c` of a few numbers, some of which come from data: whether it is one, as one relation. UNSET where it is something else."""
     if type(x) not in NUMBERS:
         return UNSET
     if type(c) is range and c.step == 1 and type(x) is torch.SymInt and of_data(x):
@@ -69,8 +70,34 @@ def among(c: Any, x: Any) -> Any:
         return UNSET
     if any([type(y) is int and y.bit_length() > 63 for y in (x, *c)]):  # symbolic numbers are of 64 bits
         return UNSET
-    equal = [x == y for y in c if type(y) in NUMBERS]
-    return any_of(equal)
+    if any([same_float(x, y) for y in c]):
+        return UNSET
+    return any_of([x == y for y in c if type(y) in NUMBERS])
+
+
+def alike(fn: Any, a: Any, b: Any) -> Any:
+    """`a == b` or `a != b` of two tuples or lists of plain values, some of which come from data, as one relation; UNSET where it is
+    something else."""
+    if not any([of_data(x) for x in (*a, *b)]) or not all([type(x) in COMPARED for x in (*a, *b)]):
+        return UNSET
+    if any([type(y) is int and y.bit_length() > 63 for y in (*a, *b)]) or any(map(same_float, a, b)):
+        return UNSET
+    for h in [h for h in (vm.world.by_copy.get(id(x)) for x in (a, b)) if h is not None]:
+        shadows.read_all(vm.world, h.copy)
+    if len(a) != len(b):
+        return fn is operator.ne
+    other = any_of([x != y if (type(x) in NUMBERS) is (type(y) in NUMBERS) else True for x, y in zip(a, b, strict=True)])
+    return other if fn is operator.ne else torch.sym_not(other) if type(other) is torch.SymBool else not other
+
+
+def inverted(v: Any) -> Any:
+    """`not v`, of a number or truth from data."""
+    return torch.sym_not(v) if type(v) is torch.SymBool else v == 0
+
+
+def same_float(x: Any, y: Any) -> bool:
+    """Whether these may be one float: containers find what is there itself, also where it is NaN and equals nothing."""
+    return type(x) is torch.SymFloat and type(y) is torch.SymFloat and expr_of(x, vm.scope) is expr_of(y, vm.scope)
 
 
 def any_of(truths: list[Any]) -> Any:
@@ -88,7 +115,8 @@ def computes_nothing_else(items: Any) -> bool:
     walked, *names = [v.cell_contents if type(v) is CellType else v for v in items.frame.fast if v is not UNSET and not unbound(v)]
     if type(walked) not in WALKERS:
         return False
-    return all([type(v) in COMPARED or type(v) in FEW_TYPES and all([type(y) in COMPARED for y in v]) for v in (*names, *copy.copy(walked))])
+    values = (*names, *copy.copy(walked))
+    return all([type(v) in COMPARED or type(v) in FEW_TYPES and all([type(y) in COMPARED for y in v]) for v in values])
 
 
 def unbound(v: Any) -> bool:
@@ -100,11 +128,11 @@ FEW = 16
 NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 COMPARED = (*NUMBERS, str, bytes, type(None))  # which run no code of the program, and those that are no numbers equal none
 PLAIN_TRUTHS = (*COMPARED, bool, torch.SymBool)
-WALKERS = tuple([type(iter(o)) for o in ((), [], set(), range(0))])
+WALKERS: tuple[type, ...] = (type(iter(())), type(iter([])), type(iter(set())), type(iter(range(0))))
 QUIET = {
     K.NOP, K.RESUME, K.POP, K.COPY, K.SWAP, K.LOAD_CONST, K.LOAD_LOCAL, K.STORE_LOCAL, K.COPY_FREE_VARS, K.LOAD_DEREF, K.JUMP, K.FOR_ITER,
     K.JUMP_IF_TRUE, K.JUMP_IF_FALSE, K.JUMP_IF_TRUE_OR_POP, K.JUMP_IF_FALSE_OR_POP, K.RETURN, K.RETURN_GENERATOR, K.YIELD, K.COMPARE, K.IS,
-    K.CONTAINS, K.NOT, K.TO_BOOL, K.END_FOR, K.STOP_ITERATION_ERROR, K.RERAISE,
+    K.CONTAINS, K.NOT, K.BUILD_TUPLE, K.BUILD_LIST, K.TO_BOOL, K.END_FOR, K.STOP_ITERATION_ERROR, K.RERAISE,
 }  # fmt: skip
 """What a generator is made of that compares values."""
 

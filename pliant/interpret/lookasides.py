@@ -467,7 +467,8 @@ def l_any(args: tuple, kw: dict) -> Any:
 def found(items: Any, wanted: bool) -> Any:
     """Whether the truth of one of the items is `wanted`; no further one is asked for then. Of truths from data it is one relation, where
     nobody can see that all are asked for."""
-    quiet, truths = computes_nothing_else(items), []
+    quiet = computes_nothing_else(items)
+    truths: list[Any] = []
     it = get_iter(items)
     while True:
         try:
@@ -477,9 +478,10 @@ def found(items: Any, wanted: bool) -> Any:
         except Exception as e:
             if not truths or vm.internal_error(e):
                 raise
-            raise Break("PL0002", f"any() or all() of what data decides, before an item that raises {type(e).__name__}", clean=True) from None
-        if quiet and type(x) is torch.SymBool and of_data(x):
-            truths.append(x if wanted else torch.sym_not(x))
+            raise Break("PL0002", f"any() or all() of what data decides, and an item raises {type(e).__name__}", clean=True) from None
+        if quiet and of_data(x):
+            told = x if type(x) is torch.SymBool else x != 0
+            truths.append(told if wanted else torch.sym_not(told))
         elif truth(x) is wanted:
             return True
 

@@ -19,7 +19,7 @@ from pliant.interpret import late_keys, powers, shadows
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.comparisons import among
+from pliant.interpret.comparisons import alike, among
 from pliant.interpret.ended_iterators import ENDING, end_of
 from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, ordered, position, to_c, told_by_itself
 from pliant.interpret.generators import Generator
@@ -523,6 +523,8 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
             return r
     if ta in SYM_TYPES or tb in SYM_TYPES:
         return compare(fn, specialize(a), specialize(b))
+    if ta is tb and ta in (tuple, list) and fn in EQUALITY and (found := alike(fn, a, b)) is not UNSET:
+        return found
     name, mirrored = COMPARE_METHODS[fn]
     order = [(a, b, ta, name), (b, a, tb, mirrored)]
     if tb is not ta and ta in tb.__mro__:  # no registered class: CPython looks at the bases

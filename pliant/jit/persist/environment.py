@@ -118,7 +118,7 @@ def foreign() -> tuple:
 
 CODE = operator.attrgetter("__code__")
 _seen: list[tuple[list, tuple, tuple]] = []
-"""One row: the names and values there when they were last looked at, the functions among them with their codes, and what all that came to."""
+"""One row: the names and values there when they were last looked at, the functions among them, their codes, what all that came to."""
 
 
 def looked_at() -> tuple:

@@ -233,7 +233,7 @@ def added(fn: Any, a: Any, b: Any) -> Any:
     return needed(a if type(a) is LateText else b)
 
 
-DIRECTIVE = re.compile(r"%([%srd])")
+DIRECTIVE = re.compile(r"%(%|[srd]|(?:[1-9]\d*)?(?:\.\d+)?[fFeEgG])")
 
 
 def percent(template: str, given: Any) -> LateText | None:
@@ -252,8 +252,10 @@ def percent(template: str, given: Any) -> LateText | None:
         value = values.pop(0)
         if directive == "d" and type(value) not in (int, bool, torch.SymInt):
             return None
-        spec = "d" if directive == "d" else ""
-        conversion = {"s": 1, "r": 2, "d": 0}[directive]
+        if directive[-1] in "fFeEgG" and type(value) not in (float, torch.SymFloat):  # of an integer it is the text of a float
+            return None
+        spec = "" if directive in ("s", "r") else directive
+        conversion = {"s": 1, "r": 2}.get(directive, 0)
         text: Any = formatted(value, conversion, spec, False)
         if text is None and type(value) not in PLAIN:
             return None

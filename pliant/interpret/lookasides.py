@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled, math, operator, torch
+from pliant.graph.symclasses import as_int
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import (
@@ -302,6 +303,8 @@ def converted(v: Any, *names: str) -> Any:
 @lookaside(int)
 def l_int(args: tuple, kw: dict) -> Any:
     if len(args) == 1 and not kw:
+        if type(args[0]) is torch.SymBool and of_data(args[0]):
+            return as_int(args[0])
         row = ROWS.get(type(args[0]))
         if row is not None and row.number is not None:
             return row.number(args[0], int)
@@ -341,9 +344,16 @@ def extremum(fn: Any, symbolic: Any) -> Callable:
             if all([type(v) in (float, torch.SymFloat) for v in values]):  # CPython keeps the first, unless the other one wins
                 a, b = [expr_of(v, vm.scope) for v in values]
                 return to_sym(vm.scope, ops.where(ops.gt(b, a) if fn is max else ops.lt(b, a), b, a))
+        if not kw and 2 < len(values) <= MOST_FLOATS and any(map(of_data, values)) and FLOATS.issuperset(map(type, values)):
+            best = ops.DOORS["fmax" if fn is max else "fmin"]
+            return to_sym(vm.scope, functools.reduce(best, [expr_of(v, vm.scope) for v in values]))
         return native(fn, (list(values),) if len(args) == 1 else args, kw)
 
     return pick
+
+
+FLOATS = {float, torch.SymFloat}
+MOST_FLOATS = 64  # of which the largest or smallest is one expression
 
 
 LOOKASIDES[max] = extremum(max, torch.sym_max)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pliant.graph.originals import math, torch
 from pliant.graph.symnode import SymNode, concrete, in_float, to_sym
+from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import LOOKASIDES, native
 from pliant.interpret.comparisons import of_data
 from pliant.interpret.gate import SYM_TYPES
@@ -48,6 +49,8 @@ def math_function(name: str) -> Callable:
     fn = getattr(math, name)
 
     def look(args: tuple, kw: dict) -> Any:
+        if not kw and len(args) == 1 and type(args[0]) is TracedTensor:
+            args = (LOOKASIDES[float](args, {}),)
         if kw or len(args) not in (1, 2) or not all([type(a) in NUMBERS for a in args]):
             return of_constants(fn, args, kw)
         if name in LOGARITHMS and any([type(a) is torch.SymInt and bits(a.node.expr) >= OF_A_FLOAT for a in args]):

@@ -23,6 +23,8 @@ from pliant.interpret.comparisons import inverted, of_data
 from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
+from pliant.interpret.late_items import is_item
+from pliant.interpret.late_text import LateText
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.same_objects import identical
 from pliant.interpret.slots import QUIET_ITERATORS, binary, compare, contains, get_iter, get_next, truth, unary
@@ -511,6 +513,8 @@ def is_op(f: Any, invert: int) -> None:
         r = is_none(a) and is_none(b)
     elif type(a) in OPAQUE_TYPES or type(b) in OPAQUE_TYPES:
         raise Break("PL0017", "an identity test of an opaque input", clean=True)
+    elif a is not b and (is_item(a) or is_item(b)) and {type(a), type(b)} <= {str, LateText}:
+        raise Break("PL0017", "an identity test of an item of a list at a place that changes", clean=True)
     else:
         r = True if a is b and type(a) not in KNOWN_BY_WORTH else vm.same_object(a, b)
     s.pop()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.originals import math, operator, torch
+from pliant.graph.symclasses import as_int
 from pliant.graph.symnode import concrete as specialize
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
@@ -19,14 +20,14 @@ from pliant.interpret import late_keys, powers, shadows
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.comparisons import alike, among
+from pliant.interpret.comparisons import alike, among, of_data
 from pliant.interpret.ended_iterators import ENDING, end_of
-from pliant.interpret.gate import SYM_TYPES, captured, no_operator, opaque, ordered, position, to_c, told_by_itself
+from pliant.interpret.gate import SYM_TYPES, captured, index, no_operator, opaque, ordered, position, to_c, told_by_itself
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.iteration import ask_length, drain
 from pliant.interpret.keys import HASHED, compares, settle
-from pliant.interpret.late_items import item_at, may_be_late
+from pliant.interpret.late_items import item_at, item_of, may_be_late
 from pliant.interpret.late_text import LateText, chosen, percent, varies
 from pliant.interpret.same_objects import METHODS, identical, method_key, note_equality, of_outside, outside_method
 from pliant.interpret.shadows import WRITTEN
@@ -316,6 +317,7 @@ def getitem(o: Any, k: Any) -> Any:
             if missing is not UNSET:
                 return call(bound_special(missing, o, t, "__missing__"), (k,), {})
             raise KeyError(k)
+        k = place_from_data(k)
         if type(k) is torch.SymInt and may_be_late(h, k):
             text = item_at(world, h, k)
             if text is not None:
@@ -331,6 +333,8 @@ def getitem(o: Any, k: Any) -> Any:
         k = hashable(k)
         return captured(dict.__getitem__, o, k) if compares(k) else o[k]
     if t in SEQUENCES:
+        if t in (tuple, list) and type(k := place_from_data(k)) is torch.SymInt and (text := item_of(o, k)) is not None:
+            return text
         return o[position(k)]
     m = lookup(t, "__getitem__")
     if type(m) is FunctionType:
@@ -349,6 +353,11 @@ def getitem(o: Any, k: Any) -> Any:
         holds_key(o, k)
         lookup(t, "__missing__")  # which C asks for, where there is no such key: guarded
     return native(GETITEM, (o, k), {})
+
+
+def place_from_data(k: Any) -> Any:
+    """A subscript of a sequence: of a truth from data the integer that it is, of a tensor the one in it."""
+    return as_int(k) if type(k) is torch.SymBool and of_data(k) else index(k) if type(k) is TracedTensor else k
 
 
 SEQUENCES = {tuple, list, torch.Size, str, bytes, range}

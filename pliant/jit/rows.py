@@ -36,7 +36,7 @@ from pliant.interpret.generators import Generator
 from pliant.interpret.grown_lists import Grown
 from pliant.interpret.hooks import LateHandle
 from pliant.interpret.immutable import IMMUTABLE
-from pliant.interpret.late_items import ListItem
+from pliant.interpret.late_items import ListItem, TextAt
 from pliant.interpret.late_text import CONVERSIONS, LateText
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
@@ -521,6 +521,7 @@ def text_literal(b: Builder, text: LateText) -> str:
 
 ROWS[LateText] = Row(text_literal)
 ROWS[ListItem] = Row(lambda b, v: f"{b.outside(v.source)}[{b.ref(v.place)}]")
+ROWS[TextAt] = Row(lambda b, v: f"{b.constant(v.texts)}[{b.ref(v.place)}]")
 
 
 def hook_handle(b: Builder, v: Any) -> str:

@@ -1,4 +1,5 @@
-"""What comes of comparing numbers from data is one relation: membership, `any` and `all`, tuples, `math`; the graph does not break for it.
+"""What comes of comparing numbers from data is one relation: membership, `any` and `all`, tuples, `math`; what is taken out of a list
+of texts at such a place, or formatted of it, is a text made late. The graph does not break for it.
 
 Each is called with 16 floats, NaN and infinities among them, plainly, in a `try`, and behind and in front of a write.
 """
@@ -26,18 +27,28 @@ any(a and i == a for a in (0, 1, 2)) | any((i == 1, f == 1.0)) | any(i == a for 
 not i | not f | not (i > 1) | [not i, not f]
 (f > 1) + (f > 2) | (f > 1) * 3.5 | 5 - (f > 1) | True + (i > 1) | (i > 1) - True | (i > 1) + (f > 1) + i
 sum([i > 1, f > 1]) | i * (f > 1)
+names[i] | names[i - 3] | names[-i] | tn[i % 3] | ["a", "b"][f > 1] | ("lo", "hi")[int(f > 1)] | names[y.sum().long() % 5]
+[names[i], tn[i % 2]]
+names[i] + "!" | f"{names[i]}-{i}" | {"k": names[i]} | f"{x[0]:.3f}" | f"{x[0]}" | "{:.2f} {}".format(x[0], i) | "%.2f and %d" % (f, i)
+"%8.3f" % f
+"%e" % f | str(f) + names[i] | max([f, 1.0, f * 2]) | min([f, f + 1, -f]) | int(x[0] > 1) | names[f > 100] | isinstance(names[i], str)
 math.isnan(f) | math.isinf(f) | math.isfinite(f) | math.atan(f) | math.tanh(f) | math.exp(i) | math.sqrt(i)
 """
 RAISING = "math.sqrt(f) | math.log(f) | math.log2(f) | math.exp(f) | math.asin(f) | math.acos(f) | math.sin(f) | math.tan(f) | math.log(i)"
+RAISING += " | math.exp(x[0]) | math.sqrt(x[0]) | names[i - 9] | tn[i * 7]"
 OTHERS = """
 [f] == [f] | (f,) != (f,) | f in [f] | i in range(0, 10, 2) | i in (True, 3) | i in (2**70, 3) | any(i > a for a in [1, None]) | f in (i, f)
+names[i] == "b" | len(names[i]) | d.get(names[i]) | names[i].upper() | names[i % 2] is names[i % 2] | sorted([names[i], "b"])
+hash(names[i])
+names[i] or "none" | (names.append("z"), names[i]) | (names[i], names.append(names[i])) | max(f, 1) | [1, 2][f > 1] | "%.3f" % i
+names[i:i + 2]
 any(loud(a) for a in (1, i)) | any([i == 1, Loud()]) | i in [Loud(), 1] | (i, Loud()) == (1, Loud()) | sum(i > a for a in (1, 2))
 """
 """What is decided by the program's own code, or by identity: eager's answer all the same."""
 
 FORMS = {
     "plainly": "r = {}",
-    "in a try": "r = None\n    try: r = {}\n    except (ValueError, OverflowError, TypeError) as e: r = type(e).__name__, str(e)",
+    "in a try": "r = None\n    try: r = {}\n    except (ArithmeticError, ValueError, TypeError, IndexError) as e: r = type(e).__name__, str(e)",
     "among writes": "y.add_(1)\n    r = {}\n    y.add_(1)",
 }
 SAID: list[Any] = []
@@ -69,7 +80,8 @@ def expressions(text: str) -> list[str]:
 def made(expression: str, form: str) -> Any:
     body = FORMS[form].format(expression)
     text = f"def f(x, y):\n    f = x[0].item()\n    i = y.sum().long().item() % 5\n    {body}\n    return r, x * 2\n"
-    space = {"math": math, "Loud": Loud, "loud": loud, "SAID": SAID}
+    names = ["a", "b", "c", "dd", "e"]
+    space = {"math": math, "Loud": Loud, "loud": loud, "names": names, "tn": ("p", "q", "r"), "d": {"a": 1, "b": 2}}
     exec(compile(text, f"<{expression} {form}>", "exec"), space)
     return space["f"]
 
@@ -78,7 +90,7 @@ def outcome(fn: Any, x: torch.Tensor, y: torch.Tensor) -> list[Any]:
     SAID.clear()
     try:
         r, z = fn(x, y)
-    except (ValueError, OverflowError, TypeError) as e:
+    except (ValueError, OverflowError, TypeError, IndexError) as e:
         return [type(e).__name__, str(e), y.tolist(), SAID.copy()]
     return [repr(r), repr(z), y.tolist(), SAID.copy()]
 

@@ -11,6 +11,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from pliant.graph import layout
 from pliant.graph.dispatch import all_same
 from pliant.graph.originals import ORIGINAL, math, operator, torch
+from pliant.graph.symclasses import as_int
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import LEAF_VIEWS, TracedTensor
 from pliant.guards import source as S
@@ -21,6 +22,7 @@ from pliant.interpret import (
     globalstate,
     in_torch,
     indexing,
+    late_text,
     tape,
     tensor_dicts,
     tensor_inputs,
@@ -182,7 +184,9 @@ def number(t: Any, kind: type) -> Any:
         raise ValueError("only one element tensors can be converted to Python scalars")
     v = item(t)
     if kind is int:
-        return v if type(v) is torch.SymInt else torch.sym_int(v) if type(v) in (torch.SymFloat, torch.SymBool) else int(v)
+        if type(v) is torch.SymBool:
+            return as_int(v)
+        return v if type(v) is torch.SymInt else torch.sym_int(v) if type(v) is torch.SymFloat else int(v)
     if kind is float:
         return v if type(v) is torch.SymFloat else torch.sym_float(v) if type(v) is torch.SymInt else float(concrete(v))
     return kind(concrete(v))
@@ -216,6 +220,12 @@ def text(t: Any, fn: Any) -> Any:
 
 
 def formatted(t: Any, spec: str) -> Any:
+    """`format(t, spec)`: of the number in it, where it has no dims."""
+    plain = not t.sizes and t.pytype is torch.Tensor and t.device.type != "meta" and not t.dtype.is_complex and not globalstate.heard()
+    if plain and replaced(t, "__format__") is None and replaced(t, "item") is None:
+        text = late_text.formatted(item(t), 0, spec, True)
+        if text is not None:
+            return text
     raise Break("PL0005", "formatting a tensor into a string", clean=True)
 
 

@@ -48,9 +48,10 @@ any(loud(a) for a in (1, i)) | any([i == 1, Loud()]) | i in [Loud(), 1] | (i, Lo
 
 FORMS = {
     "plainly": "r = {}",
-    "in a try": "r = None\n    try: r = {}\n    except (ArithmeticError, ValueError, TypeError, IndexError) as e: r = type(e).__name__, str(e)",
+    "in a try": "r = None\n    try: r = {}\n    except ERRORS as e: r = type(e).__name__, str(e)",
     "among writes": "y.add_(1)\n    r = {}\n    y.add_(1)",
 }
+ERRORS = (ValueError, OverflowError, TypeError, IndexError)
 SAID: list[Any] = []
 
 
@@ -81,7 +82,7 @@ def made(expression: str, form: str) -> Any:
     body = FORMS[form].format(expression)
     text = f"def f(x, y):\n    f = x[0].item()\n    i = y.sum().long().item() % 5\n    {body}\n    return r, x * 2\n"
     names = ["a", "b", "c", "dd", "e"]
-    space = {"math": math, "Loud": Loud, "loud": loud, "names": names, "tn": ("p", "q", "r"), "d": {"a": 1, "b": 2}}
+    space = {"math": math, "Loud": Loud, "loud": loud, "names": names, "tn": ("p", "q", "r"), "d": {"a": 1, "b": 2}, "ERRORS": ERRORS}
     exec(compile(text, f"<{expression} {form}>", "exec"), space)
     return space["f"]
 
@@ -90,7 +91,7 @@ def outcome(fn: Any, x: torch.Tensor, y: torch.Tensor) -> list[Any]:
     SAID.clear()
     try:
         r, z = fn(x, y)
-    except (ValueError, OverflowError, TypeError, IndexError) as e:
+    except ERRORS as e:
         return [type(e).__name__, str(e), y.tolist(), SAID.copy()]
     return [repr(r), repr(z), y.tolist(), SAID.copy()]
 

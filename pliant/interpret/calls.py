@@ -7,6 +7,7 @@ import contextlib
 import enum
 import functools
 import inspect
+import sys
 import types
 import typing
 import weakref
@@ -127,12 +128,16 @@ def run_frame(fn: Any, loc: list) -> Any:
     finally:
         vm.depth -= 1
         called_apart.ends(f, before)
+    if not f.yielded and sys.getrefcount(f) <= ALONE:  # neither a generator's nor one that a frame object or a traceback shows
+        f.ends()
     del f, loc
     if vm.pending is not None:  # a generator among its locals has ended, and that broke the graph
         raise taken()
     return r
 
 
+ALONE = 2
+"""What `sys.getrefcount` says of what a variable alone holds."""
 ASK_EQUALITY = frozenset({"count", "index", "remove", "split", "subgroup"})  # the last two are those of groups of exceptions
 def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Run a C function on real objects; Python frames that it starts come back to the interpreter."""

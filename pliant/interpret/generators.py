@@ -52,7 +52,7 @@ class Generator:
 
     def __del__(self) -> None:
         """A generator that nobody can reach any more is closed: its `finally` blocks run, as in CPython."""
-        if vm.active and vm.world is self.world and self.started and not self.done and not self.running and self.frame.decoded.table:
+        if vm.active and vm.world is self.world and not self.running and self.waits():
             try:
                 self.close()
             except Restart as e:
@@ -63,6 +63,10 @@ class Generator:
                 if vm.internal_error(e):
                     raise
                 vm.pending = Break(CODE, f"the end of a generator, which raises {type(e).__name__}")
+
+    def waits(self) -> bool:
+        """Whether code of the program runs at its end."""
+        return self.started and not self.done and bool(self.frame.decoded.table)
 
     def __iter__(self) -> Generator:
         return self
@@ -116,6 +120,7 @@ class Generator:
         if f.yielded:
             return r
         self.done = True
+        f.ends()
         raise StopIteration(r) if r is not None else StopIteration
 
     def throw(self, *given: Any) -> Any:
@@ -244,7 +249,25 @@ class Generator:
             return e.value if CLOSE_GIVES_A_VALUE and isinstance(e, StopIteration) else None
         finally:
             out = None  # its traceback holds this frame
+            if self.done:
+                self.frame.ends()
         raise RuntimeError("generator ignored GeneratorExit")
+
+
+def out_of_turn(f: Frame) -> bool:
+    """Whether a generator would not end in its turn, were the captured frame to return: objects that come from outside end before it, and a
+    cell, which functions of this frame may share, keeps it."""
+    waiting = [v for v in f.fast if (type(v) is Generator or type(v) is types.CellType) and ends_late(v)]
+    return bool(waiting) and (bool(f.held) or any([type(v) is types.CellType for v in waiting]))
+
+
+def ends_late(v: Any) -> bool:
+    if type(v) is types.CellType:
+        try:
+            v = v.cell_contents if id(v) not in vm.world.cells else None
+        except ValueError:
+            return False
+    return type(v) is Generator and v.waits()
 
 
 def thrown(typ: Any, value: Any = None, tb: Any = None) -> tuple[BaseException, Any]:

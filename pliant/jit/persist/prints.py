@@ -53,8 +53,8 @@ def print_code(code: CodeType) -> tuple:
 
 
 def plain(value: Any) -> Any:
-    """A default value, as far as a program may know it without a guard: what is equal and not alike (`2` and `2.0`, the signs of a zero) has
-    other prints, not a number its own like."""
+    """A default value, as far as a program may know it without a guard. What is equal and not alike, as `2` and `2.0` or the two zeros are,
+    has other prints."""
     t = type(value)
     if t is tuple:
         return ("(", *map(plain, value))

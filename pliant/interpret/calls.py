@@ -42,7 +42,7 @@ from pliant.interpret.cached import annotation, cached
 from pliant.interpret.capture import UNSET
 from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import OF_ITEMS, SETTINGS, captured_call, has_c_state, of_another_arithmetic, ordered, readable, to_c, to_graph
-from pliant.interpret.generators import Generator, Left
+from pliant.interpret.generators import ALONE, Generator, Left
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
 from pliant.interpret.names_told import TEXTS, guard_text
@@ -136,8 +136,6 @@ def run_frame(fn: Any, loc: list) -> Any:
     return r
 
 
-ALONE = 2
-"""What `sys.getrefcount` says of what a variable alone holds."""
 ASK_EQUALITY = frozenset({"count", "index", "remove", "split", "subgroup"})  # the last two are those of groups of exceptions
 def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Run a C function on real objects; Python frames that it starts come back to the interpreter."""

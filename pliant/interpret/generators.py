@@ -5,6 +5,7 @@ C code (`sum(gen)`, `list(gen)`, `zip(gen, …)`) may drive one, so it is a real
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,6 +18,9 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.lifetimes import CODE
 from pliant.interpret.state import Break, Frame, Restart, vm
 from pliant.interpret.type_names import type_name
+
+ALONE = 2
+"""What `sys.getrefcount` says of what one variable or attribute alone holds."""
 
 
 class Left(NamedTuple):
@@ -64,6 +68,11 @@ class Generator:
                     raise
                 vm.pending = Break(CODE, f"the end of a generator, which raises {type(e).__name__}")
 
+    def over(self) -> None:
+        """It is done: its frame lets go of its locals, unless somebody shows it."""
+        if sys.getrefcount(self.frame) <= ALONE:
+            self.frame.ends()
+
     def waits(self) -> bool:
         """Whether code of the program runs at its end."""
         return self.started and not self.done and bool(self.frame.decoded.table)
@@ -90,6 +99,7 @@ class Generator:
                 raise Break(self.left.code, self.left.reason, clean=True)
             f.stack.append(None)
             self.started = True
+        del f
         return self._go()
 
     def _go(self) -> Any:
@@ -120,7 +130,8 @@ class Generator:
         if f.yielded:
             return r
         self.done = True
-        f.ends()
+        del f
+        self.over()
         raise StopIteration(r) if r is not None else StopIteration
 
     def throw(self, *given: Any) -> Any:
@@ -250,7 +261,7 @@ class Generator:
         finally:
             out = None  # its traceback holds this frame
             if self.done:
-                self.frame.ends()
+                self.over()
         raise RuntimeError("generator ignored GeneratorExit")
 
 

@@ -202,11 +202,19 @@ def itself(x: Any) -> Any:
 LOOKASIDES[itself] = lambda args, kw: args[0]
 
 
+def walker(x: Any) -> Any:
+    """The iterator that `chain.from_iterable` walks."""
+    return iter(x)
+
+
+LOOKASIDES[walker] = lambda args, kw: to_c(FROM_ITERABLE, call(iter, args, kw))
+
+
 def l_chain_from_iterable(args: tuple, kw: dict) -> Any:
     """`chain.from_iterable(xs)`: what it walks is asked for its iterator by the interpreter."""
     if len(args) != 1 or kw:
         return native(FROM_ITERABLE, args, kw)
-    return native(FROM_ITERABLE, (native(map, (Callback(iter), iterable(args[0])), {}),), {})
+    return native(FROM_ITERABLE, (native(map, (Callback(walker), iterable(args[0])), {}),), {})
 
 
 LOOKASIDES[itertools.chain, "from_iterable"] = l_chain_from_iterable

@@ -7,6 +7,7 @@ import contextlib
 import enum
 import functools
 import inspect
+import sys
 import types
 import typing
 import weakref
@@ -41,7 +42,7 @@ from pliant.interpret.cached import annotation, cached
 from pliant.interpret.capture import UNSET
 from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import OF_ITEMS, SETTINGS, captured_call, has_c_state, of_another_arithmetic, ordered, readable, to_c, to_graph
-from pliant.interpret.generators import Generator, Left
+from pliant.interpret.generators import ALONE, Generator, Left
 from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import OPERATORS, guard_inside, guard_rules, overload_of
 from pliant.interpret.names_told import TEXTS, guard_text
@@ -127,6 +128,8 @@ def run_frame(fn: Any, loc: list) -> Any:
     finally:
         vm.depth -= 1
         called_apart.ends(f, before)
+    if not f.yielded and sys.getrefcount(f) <= ALONE:  # neither a generator's nor one that a frame object or a traceback shows
+        f.ends()
     del f, loc
     if vm.pending is not None:  # a generator among its locals has ended, and that broke the graph
         raise taken()

@@ -25,7 +25,11 @@ class Holds:
 
     def __call__(self, var: contextvars.ContextVar) -> bool:
         now = var.get(UNSET)
-        return now is self.value or (type(now) is type(self.value) and type(now) in SIMPLE and now == self.value)
+        if now is self.value:
+            return True
+        if type(now) is not type(self.value) or type(now) not in SIMPLE:
+            return False
+        return now == self.value if type(now) is not float else repr(now) == repr(self.value)  # the signs of a zero are two values
 
     def __repr__(self) -> str:
         return f"holds {self.value!r}"

@@ -517,7 +517,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
                 exit_ = C.Return(vm.run(frame))
             if frame.yielded or frame.decoded.is_generator:
                 raise CaptureFailed("a generator is not compiled")
-            frame.fast, frame.stack = [], []
+            frame.ends()
         except Break as b:
             forget(b)
             b.frames.reverse()

@@ -5,6 +5,7 @@ C code (`sum(gen)`, `list(gen)`, `zip(gen, …)`) may drive one, so it is a real
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,6 +18,9 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.lifetimes import CODE
 from pliant.interpret.state import Break, Frame, Restart, vm
 from pliant.interpret.type_names import type_name
+
+ALONE = 2
+"""What `sys.getrefcount` says of what one variable or attribute alone holds."""
 
 
 class Left(NamedTuple):
@@ -52,7 +56,7 @@ class Generator:
 
     def __del__(self) -> None:
         """A generator that nobody can reach any more is closed: its `finally` blocks run, as in CPython."""
-        if vm.active and vm.world is self.world and self.started and not self.done and not self.running and self.frame.decoded.table:
+        if vm.active and vm.world is self.world and not self.running and self.waits():
             try:
                 self.close()
             except Restart as e:
@@ -63,6 +67,15 @@ class Generator:
                 if vm.internal_error(e):
                     raise
                 vm.pending = Break(CODE, f"the end of a generator, which raises {type(e).__name__}")
+
+    def over(self) -> None:
+        """It is done: its frame lets go of its locals, unless somebody shows it."""
+        if sys.getrefcount(self.frame) <= ALONE:
+            self.frame.ends()
+
+    def waits(self) -> bool:
+        """Whether code of the program runs at its end."""
+        return self.started and not self.done and bool(self.frame.decoded.table)
 
     def __iter__(self) -> Generator:
         return self
@@ -86,6 +99,7 @@ class Generator:
                 raise Break(self.left.code, self.left.reason, clean=True)
             f.stack.append(None)
             self.started = True
+        del f
         return self._go()
 
     def _go(self) -> Any:
@@ -116,6 +130,8 @@ class Generator:
         if f.yielded:
             return r
         self.done = True
+        del f
+        self.over()
         raise StopIteration(r) if r is not None else StopIteration
 
     def throw(self, *given: Any) -> Any:
@@ -244,7 +260,25 @@ class Generator:
             return e.value if CLOSE_GIVES_A_VALUE and isinstance(e, StopIteration) else None
         finally:
             out = None  # its traceback holds this frame
+            if self.done:
+                self.over()
         raise RuntimeError("generator ignored GeneratorExit")
+
+
+def out_of_turn(f: Frame) -> bool:
+    """Whether a generator would not end in its turn, were the captured frame to return: objects that come from outside end before it, and a
+    cell, which functions of this frame may share, keeps it."""
+    waiting = [v for v in f.fast if (type(v) is Generator or type(v) is types.CellType) and ends_late(v)]
+    return bool(waiting) and (bool(f.held) or any([type(v) is types.CellType for v in waiting]))
+
+
+def ends_late(v: Any) -> bool:
+    if type(v) is types.CellType:
+        try:
+            v = v.cell_contents if id(v) not in vm.world.cells else None
+        except ValueError:
+            return False
+    return type(v) is Generator and v.waits()
 
 
 def thrown(typ: Any, value: Any = None, tb: Any = None) -> tuple[BaseException, Any]:

@@ -29,8 +29,20 @@ LASTING = (type, types.FunctionType, types.ModuleType)
 """What is watched by libraries and does not end with a frame."""
 
 
-def may_end(v: Any) -> bool:
+CONTAINERS = (list, tuple, dict)
+MOST, DEEPEST = 64, 3  # items of a container to look at; containers in containers
+
+
+def held_by(v: Any) -> Any:
+    """What a list, tuple or dict holds, as far as anybody looks."""
+    items = itertools.chain(v, v.values()) if type(v) is dict else v
+    return itertools.islice(items, MOST)
+
+
+def may_end(v: Any, depth: int = DEEPEST) -> bool:
     """Whether code of the program may run when the last reference to `v`, a real object, goes."""
+    if type(v) in CONTAINERS:
+        return depth > 0 and any([may_end(x, depth - 1) for x in held_by(v)])
     return native.has_end(v) or any([type(v) is t for t in ITERATORS]) or (weakref.getweakrefcount(v) > 0 and watched(v))
 
 

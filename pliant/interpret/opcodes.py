@@ -22,9 +22,10 @@ from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.comparisons import inverted, of_data
 from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
-from pliant.interpret.generators import Generator
+from pliant.interpret.generators import Generator, out_of_turn
 from pliant.interpret.late_items import is_item
 from pliant.interpret.late_text import LateText
+from pliant.interpret.lifetimes import CODE, STAND
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.same_objects import identical
 from pliant.interpret.slots import QUIET_ITERATORS, binary, compare, contains, get_iter, get_next, truth, unary
@@ -332,6 +333,8 @@ def load_assertion_error(f: Any, a: Any) -> None:
 
 @op(K.RETURN)
 def return_value(f: Any, a: Any) -> bool:
+    if f.top and out_of_turn(f):
+        raise Break(CODE, "the end of a generator, behind that of other objects", clean=True, action=STAND)
     f.ret = f.stack.pop()
     return True
 

@@ -101,6 +101,12 @@ class Frame:
         vm.frames_made += 1
         self.serial = vm.frames_made
 
+    def ends(self) -> None:
+        """Let go of the locals, the first one first, as CPython's frames do; a list would begin with its last item."""
+        for i in range(len(self.fast)):
+            self.fast[i] = UNSET
+        self.fast, self.stack = [], []
+
 
 @dataclass(slots=True, kw_only=True)
 class Session:

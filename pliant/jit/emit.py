@@ -20,7 +20,7 @@ import builtins
 import collections
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
@@ -45,7 +45,7 @@ from pliant.jit import refused_views, region_loops, resume, rows, stored_early, 
 from pliant.jit.emitted_functions import beginning, note_emitted, place_of
 from pliant.jit.failing import Again, Failing
 from pliant.jit.frame_liveness import GONE, letting_go
-from pliant.jit.jump_threading import HEADER, RETURN, Place, iterated, thread_jump
+from pliant.jit.jump_threading import HEADER, RETURN, Place, inside, iterated, thread_jump
 from pliant.jit.nested_frames import calls_python
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
@@ -535,23 +535,27 @@ class BreakWriter:
         emitter = self.emitter
         start = frame.offset if offset is None else offset
         place = thread_jump(frame, start, stack, lambda at: emitter.header(frame, depth, at), emitter.capture.world)
-        gone = self.let_go((*frame.fast, *stack), (*place.frame.fast, *place.frame.stack, place.value))
+        gone = self.let_go(place)
         line = f"{self.leaving(depth)} {self.rest(place, frame, depth)}"
         return [GONE + " ".join(gone), line] if gone else [line]
 
-    def let_go(self, before: tuple, now: tuple) -> list[str]:
-        """Variables of what a frame was given in its state and holds no more."""
-        kept = set(map(id, now))
+    def let_go(self, place: Place) -> list[str]:
+        """Variables of what a frame was given in its state, or by what broke the graph, and holds no more at `place`, in their order."""
+        kept = {id(v) for v in ((place.value,) if place.kind == RETURN else (*place.frame.fast, *place.frame.stack))}
         world = self.emitter.capture.world
-        names = {}
-        for v in before:
+        names: dict[str, None] = {}
+        for v in place.gone:
             if id(v) in kept:
                 continue
             for x in inside(v):
                 shadow = world.by_copy.get(id(x))
                 source = world.source_of(x if shadow is None else shadow.orig)
+                name = x.text if type(x) is Name else None
                 if source is not None and source.root.op == "local" and source.root.arg[1] == "state":
-                    names[self.b.outside(source)] = None
+                    name = self.b.outside(source)
+                if name is not None:  # of what it held twice, the last time counts
+                    names.pop(name, None)
+                    names[name] = None
         return list(names)
 
     def rest(self, place: Place, frame: FrameState, depth: int) -> str:
@@ -613,14 +617,6 @@ class BreakWriter:
         name = self.b.constant(region_loops.run_loop)
         self.emitter.going_on[name] = depth
         return self.call(depth, name, f"{self.b.constant(loop, f'loop_{header}')}, {state}", handling=depth)
-
-
-def inside(v: Any, depth: int = 3) -> Iterator[Any]:
-    """A value, and what is in it if it is a container that the program has made."""
-    yield v
-    if depth and (type(v) is list or type(v) is tuple or type(v) is dict):
-        for x in (*v, *v.values()) if type(v) is dict else v:
-            yield from inside(x, depth - 1)
 
 
 def action_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:

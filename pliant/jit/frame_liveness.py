@@ -30,7 +30,7 @@ def letting_go(lines: list[str], begin: int, states: dict[str, str], bound: Iter
     out: list[str] = []
     for i, line in enumerate(lines):
         if line.lstrip().startswith(GONE):
-            kept = set(read_behind(lines, i, states))
+            kept = set(read_behind([*lines[: i + 1], reading(lines[i + 1]), *lines[i + 2 :]], i, states))
             gone = [name for name in line.strip().removeprefix(GONE).split() if name not in kept]
             out += [f"{line[: indent(line)]}{' = '.join(gone)} = None"] if gone else []
             continue
@@ -40,7 +40,7 @@ def letting_go(lines: list[str], begin: int, states: dict[str, str], bound: Iter
             out += [f"{pad}{name} = {states[name]}" for name in handed]
             target = TARGETS.match(line)
             behind = set(read_behind(lines, i, states))
-            if target is not None and not pad:  # what it held before the call is read by nobody behind it
+            if target is not None:  # what it held before the call is read by nobody behind it, nor where the call raises
                 behind.difference_update(NAMES.findall(target[1]))
             read = {*NAMES.findall(line if target is None else line[target.end() :]), *behind}
             freed = [name for name in held if name not in read]
@@ -73,6 +73,12 @@ def read_behind(lines: list[str], i: int, states: dict[str, str]) -> Iterable[st
             yield from NAMES.findall(line)
             for name in STATES.findall(line):
                 yield from NAMES.findall(states[name])
+
+
+def reading(line: str) -> str:
+    """A line without the variables that it sets."""
+    target = TARGETS.match(line)
+    return line if target is None else line[: indent(line)] + line[target.end() :]
 
 
 def indent(line: str) -> int:

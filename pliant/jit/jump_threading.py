@@ -6,7 +6,7 @@ the result, end a handler, jump, return it, come back to the header of a loop), 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CellType, FunctionType
 from typing import Any
@@ -25,23 +25,33 @@ RESUME, RETURN, HEADER = "resume", "return", "header"
 
 @dataclass(slots=True)
 class Place:
-    """Where a frame stands: to go on there (`RESUME`), with `value` to `RETURN`, or at the header of a loop that is a region."""
+    """Where a frame stands: to go on there (`RESUME`), with `value` to `RETURN`, or at the header of a loop that is a region.
+
+    `gone`: what it has let go of on the way, in that order.
+    """
 
     kind: str
     frame: FrameState
     value: Any = None
+    gone: tuple = ()
 
 
 class Moves:
     """The locals and the stack of a frame that moves on."""
 
-    __slots__ = ("exc_info", "fast", "stack", "world")
+    __slots__ = ("exc_info", "fast", "gone", "stack", "world")
 
     def __init__(self, frame: FrameState, stack: list, world: Any) -> None:
         self.world = world
         self.fast = list(frame.fast)
         self.stack = list(stack)
         self.exc_info = frame.exc_info
+        self.gone: list[Any] = []
+
+    def let_go(self, value: Any) -> bool:
+        """The frame lets go of this: see `idle`."""
+        self.gone.append(value)
+        return self.idle(value)
 
     def idle(self, value: Any, depth: int = 0) -> bool:
         """Whether nothing happens when the frame lets go of this: others hold it, or it is a value, or a container of such.
@@ -74,6 +84,14 @@ def contents(cell: CellType) -> tuple:
         return ()
 
 
+def inside(v: Any, depth: int = 3) -> Iterator[Any]:
+    """A value, and what is in it if it is a container that the program has made."""
+    yield v
+    if depth and (type(v) is list or type(v) is tuple or type(v) is dict):
+        for x in (*v, *v.values()) if type(v) is dict else v:
+            yield from inside(x, depth - 1)
+
+
 def thread_jump(frame: FrameState, offset: int, stack: list, header: Callable[[int], bool | None], world: Any) -> Place:
     """Where `frame` comes to from byte `offset` with `stack`, by instructions that cannot fail and touch nothing but the frame.
 
@@ -82,7 +100,7 @@ def thread_jump(frame: FrameState, offset: int, stack: list, header: Callable[[i
     d = decode(frame.code)
     m = Moves(frame, stack, world)
     i = d.index(offset)
-    kept = snapshot(frame, m, offset)
+    kept, gone = snapshot(frame, m, offset), 0
     for _ in range(MOST):
         if i >= len(d.kinds):
             break
@@ -92,11 +110,11 @@ def thread_jump(frame: FrameState, offset: int, stack: list, header: Callable[[i
             if loops is None:
                 break
             if loops:
-                return Place(HEADER, snapshot(frame, m, d.offsets[i]))
+                return Place(HEADER, snapshot(frame, m, d.offsets[i]), gone=tuple(m.gone))
         if kind is K.RETURN:
             if not all(map(m.idle, (*m.fast, *m.stack[:-1]))):
                 break
-            return Place(RETURN, kept, m.stack[-1])
+            return Place(RETURN, kept, m.stack[-1], (*m.gone, *m.fast, *m.stack[:-1]))
         if kind is K.JUMP:
             i = arg
         else:
@@ -105,8 +123,8 @@ def thread_jump(frame: FrameState, offset: int, stack: list, header: Callable[[i
                 break
             i += 1
         if i < len(d.kinds) and len(m.stack) <= len(kept.stack):  # not between the operands of what comes next
-            kept = snapshot(frame, m, d.offsets[i])
-    return Place(RESUME, kept)
+            kept, gone = snapshot(frame, m, d.offsets[i]), len(m.gone)
+    return Place(RESUME, kept, gone=tuple(m.gone[:gone]))
 
 
 ITERATORS = frozenset((enumerate, zip, map, filter))
@@ -142,12 +160,12 @@ def load_fast(m: Moves, slot: int) -> bool:
 
 def store_fast(m: Moves, slot: int) -> bool:
     old, m.fast[slot] = m.fast[slot], m.stack.pop()
-    return m.idle(old)
+    return m.let_go(old)
 
 
 def delete_fast(m: Moves, slot: int) -> bool:
     old, m.fast[slot] = m.fast[slot], UNSET
-    return old is not UNSET and m.idle(old)
+    return old is not UNSET and m.let_go(old)
 
 
 def load_const(m: Moves, value: Any) -> bool:
@@ -156,7 +174,7 @@ def load_const(m: Moves, value: Any) -> bool:
 
 
 def pop_top(m: Moves, arg: Any) -> bool:
-    return m.idle(m.stack.pop())
+    return m.let_go(m.stack.pop())
 
 
 def copy(m: Moves, n: int) -> bool:

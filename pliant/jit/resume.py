@@ -29,7 +29,7 @@ from pliant.bytecode.stack import LASTI, PREVIOUS, VALUE, stack_marks
 from pliant.bytecode.version import THROW_LEAVES_BY_SEND
 from pliant.interpret.capture import NULL, UNSET, FrameState, LastI, Start
 from pliant.interpret.generators import Generator
-from pliant.interpret.lifetimes import may_end
+from pliant.interpret.lifetimes import CONTAINERS, DEEPEST, held_by, may_end
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
 from pliant.jit.weak_ids import WeakIdDict
@@ -92,9 +92,11 @@ _infos: WeakIdDict[weakref.ref] = WeakIdDict()  # resume code -> its ResumeCode
 _marks: WeakIdDict[dict[int, str]] = WeakIdDict()
 
 
-def ends(value: Any) -> bool:
+def ends(value: Any, depth: int = DEEPEST) -> bool:
     """Whether code of the program may run when the last reference to a value of a frame goes."""
     t = type(value)
+    if t in CONTAINERS:
+        return depth > 0 and any([ends(x, depth - 1) for x in held_by(value)])
     return t is Generator or may_end(value.value if t in LOOKED_UP else value)
 
 

@@ -325,6 +325,37 @@ def test_why_a_guard_failed_is_told_and_learned_from(processes: Processes, home:
     assert "n: EQ_MATCH expected 3, saw 4" in told[0]
 
 
+ALIKE = """
+import contextvars
+import torch
+SAID = contextvars.ContextVar("SAID")
+SAID.set(0.0)
+def given(k=2, *, j=0.0):
+    return k, j
+def default(x):
+    return x.to(torch.int64) * given()[0]
+def keyword(x):
+    return x * given()[1]
+def variable(x):
+    return x * SAID.get()
+"""
+LIKE = {
+    "default": ("given.__defaults__ = (2.0,)", "given.__defaults__ = (True,)"),
+    "keyword": ("given.__kwdefaults__['j'] = -0.0", "given.__kwdefaults__['j'] = 0"),
+    "variable": ("SAID.set(-0.0)", "SAID.set(0)"),
+}
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_what_is_equal_is_not_alike(processes: Processes, home: pathlib.Path, name: str) -> None:
+    (home / "alike.py").write_text(ALIKE)
+    code = "import pliant\nfrom alike import *\n{}\nx = torch.ones(3)\n"
+    code += f"answer = [repr((v, v.signbit(), v.dtype)) for v in (pliant.compile({name})(x), {name}(x))]"
+    for change in ("", *LIKE[name], ""):
+        got, want = processes.fresh(code.format(change), str(home))["answer"]
+        assert got == want, change
+
+
 TRAINING = """
 import torch
 def heads(x, w):

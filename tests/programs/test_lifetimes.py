@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import copy
 import gc
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -313,6 +314,204 @@ def test_order(program, gen):
     target = compiled(program)
     for i in range(4):
         assert outcome(target, i, gen) == outcome(program, i, gen)
+
+
+class Named:
+    def __init__(self, name: Any) -> None:
+        self.name = name
+
+    def __del__(self) -> None:
+        SEEN.append(self.name)
+
+
+WATCHES: list[weakref.ref] = []
+
+
+class Plain:
+    pass
+
+
+@pliant.disable
+def named(name: Any) -> Named:
+    return Named(name)
+
+
+@pliant.disable
+def watched(name: Any) -> Plain:
+    o = Plain()
+    WATCHES.append(weakref.ref(o, lambda _: SEEN.append(name)))
+    return o
+
+
+@pliant.disable
+def say(word: Any) -> None:
+    SEEN.append(word)
+
+
+def held_over_the_last_call(x, give):
+    try:
+        a = give("a")
+        b = give("b")
+    except ValueError:
+        pass
+    else:
+        say("else")
+    say("last")
+    return x
+
+
+def a_result_that_nobody_keeps(x, give):
+    try:
+        a = give("a")
+        give("b")
+    except ValueError:
+        x = x * 2
+
+
+def overwritten_in_a_loop(x, give):
+    for i in range(2):
+        try:
+            a, b = give("a"), give("b")
+        except ValueError:
+            continue
+        SEEN.append(i)
+    return x
+
+
+def of_an_inner_frame(x, give):
+    def inner(x):
+        try:
+            a = give("a")
+            b = give("b")
+            del a
+            c = give("c")
+        finally:
+            SEEN.append("finally")
+        return x * 2
+
+    y = 5
+    try:
+        y = inner(x)
+    except ValueError:
+        say("caught")
+    SEEN.append("outer")
+    return x, y
+
+
+def in_lists(x, give):
+    n = len([give("a"), give("b")])
+    SEEN.append(n)
+    kept = [give("c"), (give("d"), {"k": give("e")})]
+    SEEN.append(len(kept))
+    kept = None
+    SEEN.append("gone")
+    return x + n, kept
+
+
+def of_a_with(x, give):
+    o = give("o")
+    with contextlib.suppress(ValueError):
+        a = give("a")
+        give("b")
+        raise ValueError
+    say("behind")
+    return x
+
+
+HELD = [held_over_the_last_call, a_result_that_nobody_keeps, overwritten_in_a_loop, of_an_inner_frame, in_lists, of_a_with]
+
+
+@pytest.mark.parametrize("give", [named, watched], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("program", HELD, ids=lambda f: f.__name__)
+def test_results_of_breaking_calls_end_in_their_turn(program, give):
+    test_order(program, give)
+    WATCHES.clear()
+
+
+def counted_references(x, gen):
+    try:
+        a = named("a")
+        b = named("b")
+        SEEN.append(sys.getrefcount(a) - sys.getrefcount(b))
+        say(sys.getrefcount(a))
+    finally:
+        SEEN.append("finally")
+    return x
+
+
+def test_references_are_counted_alike():
+    test_order(counted_references, ends)
+
+
+def telling(name):
+    try:
+        yield name
+        yield name
+    finally:
+        SEEN.append(name)
+
+
+def begun(name):
+    g = telling(name)
+    next(g)
+    return g
+
+
+def locals_of_one_frame(x, gen):
+    a, b = begun("a"), begun("b")
+    c = enumerate(begun("c"))
+    next(c)
+    d = [begun("d"), begun("e")]
+    return x + 1
+
+
+def locals_of_an_inner_frame(x, gen):
+    def inner(x):
+        a, b = begun("a"), begun("b")
+        return x * 2
+
+    y = inner(x)
+    SEEN.append("outer")
+    return y
+
+
+def locals_of_a_generator(x, gen):
+    def items():
+        a, b = begun("a"), begun("b")
+        yield x
+        yield x
+
+    total = 0
+    for v in items():
+        total = total + v
+    SEEN.append("done")
+    other = items()
+    next(other)
+    other.close()
+    SEEN.append("closed")
+    return total
+
+
+def behind_a_break(x, gen):
+    a, b = begun("a"), begun("b")
+    pliant.graph_break()
+    c = begun("c")
+    return x + 1
+
+
+def in_a_cell(x, gen):
+    a, b = begun("a"), begun("b")
+    c = lambda: a  # noqa: E731
+    d = begun("d")
+    return x + 1
+
+
+ONE_GRAPH = [locals_of_one_frame, locals_of_an_inner_frame, locals_of_a_generator, behind_a_break, in_a_cell]
+
+
+@pytest.mark.parametrize("program", ONE_GRAPH, ids=lambda f: f.__name__)
+def test_generators_of_one_graph_end_in_their_turn(program):
+    test_order(program, ends)
 
 
 def v0(x):

@@ -272,6 +272,8 @@ MADE = {
     "zipped": lambda: list(zip(tuple[int], tuple[str], strict=True))[0][1],
     "counted": lambda: next(enumerate(tuple[int]))[1],
     "chained": lambda: list(itertools.chain(tuple[int]))[0],
+    "chained from within": lambda: list(itertools.chain.from_iterable([tuple[int]]))[0],
+    "chained from what a function gives": lambda: list(itertools.chain.from_iterable(map(lambda a: a, [tuple[int]])))[0],
     "added to a list": lambda: extended([]),
     "kept by typing": lambda: typing.Optional[int],  # noqa: UP045
     "from outside": lambda: OUTSIDE["a"],

@@ -53,11 +53,12 @@ def print_code(code: CodeType) -> tuple:
 
 
 def plain(value: Any) -> Any:
-    """A default value, as far as a program may know it without a guard."""
+    """A default value, as far as a program may know it without a guard. What is equal and not alike, as `2` and `2.0` or the two zeros are,
+    has other prints."""
     t = type(value)
     if t is tuple:
         return ("(", *map(plain, value))
-    return value if t in PLAIN_DEFAULTS else ("of", t.__module__, t.__qualname__)
+    return (t.__name__, repr(value)) if t in PLAIN_DEFAULTS else ("of", t.__module__, t.__qualname__)
 
 
 def resume_print(made: ResumeCode, fn: FunctionType) -> tuple:

@@ -29,6 +29,17 @@ FAMILIES = {
     "tables": "more_packages",
     "agents": "more_packages",
     "manifolds": "more_packages",
+    "private": "research_packages",
+    "curvature": "research_packages",
+    "gaussian": "research_packages",
+    "molecules": "research_packages",
+    "operators": "research_packages",
+    "attributions": "research_packages",
+    "attacks": "research_packages",
+    "supervision": "research_packages",
+    "poses": "research_packages",
+    "equations": "research_packages",
+    "similarities": "research_packages",
 }
 
 

@@ -38,20 +38,24 @@ def of(name: str) -> Any:
 
 
 class Applied(torch.nn.Module):
-    """What a package has made, and a call of it. Where it is trained the inputs have gradients, too: they are scaled by a parameter."""
+    """What a package has made, and a call of it. Where it is trained the inputs have gradients, too: they are moved along by a parameter,
+    each element its own way (what is the same at all scales has no gradient by a scale but rounding)."""
 
-    def __init__(self, inner: Any, call: Callable[..., Any] | None, scaled: bool) -> None:
+    def __init__(self, inner: Any, call: Callable[..., Any] | None, moved: bool) -> None:
         super().__init__()
         self.inner = inner
         self.call = call
-        self.scale = torch.nn.Parameter(torch.ones(())) if scaled else None
+        self.way = torch.nn.Parameter(torch.zeros(())) if moved else None
 
     def forward(self, *args: Any) -> Any:
-        if self.scale is not None:
-            args = tuple([a * self.scale if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args])
+        if self.way is not None:
+            args = tuple([self.moved(a) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args])
         if self.call is None:
             return self.inner(*args)
         return self.call(self.inner, *args)
+
+    def moved(self, a: torch.Tensor) -> torch.Tensor:
+        return a + self.way * torch.arange(a.numel()).cos().reshape(a.shape)
 
 
 def model(name: str, make: Callable[[], Any], calls: list[tuple], call: Callable[..., Any] | None = None, train: bool = True) -> Model:
@@ -241,8 +245,12 @@ MAKERS: dict[str, Callable[[], list[Model]]] = {
 class Families(dict):
     """Made when asked for."""
 
+    def __init__(self, makers: dict[str, Callable[[], list[Model]]]) -> None:
+        super().__init__()
+        self.makers = makers
+
     def __missing__(self, family: str) -> list[Model]:
-        return MAKERS[family]()
+        return self.makers[family]()
 
 
-FAMILIES = Families()
+FAMILIES = Families(MAKERS)

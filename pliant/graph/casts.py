@@ -38,10 +38,12 @@ def foreign(target: Any) -> bool:
     return op_info(target).custom and target.namespace != "pliant"
 
 
-def take_back(ops: list[Op], n: int) -> None:
+def take_back(trace: Any, n: int) -> None:
     """Takes back the operations since `n`, but for casts of leaves: autocast goes on with them, and sums their gradients uncast."""
     on = torch._C._is_any_autocast_enabled()
-    ops[n:] = [op for op in ops[n:] if on and op.target is CAST and of_a_leaf(op.args[0])]
+    kept = [op for op in trace.ops[n:] if on and op.target is CAST and of_a_leaf(op.args[0])]
+    trace.take_back(n)
+    trace.ops += kept
 
 
 def of_a_leaf(x: object) -> bool:

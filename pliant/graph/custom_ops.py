@@ -81,7 +81,8 @@ def results(trace: Any, func: Any, kernel: Callable[..., Any], args: tuple, kwar
     except Exception as e:  # eager does not run fake kernels: what they raise is not the program's answer
         raise Untraceable(func, f"its fake kernel raised {type(e).__name__}: {e}") from e
     finally:
-        del trace.ops[n_ops:], trace.constants[n_constants:]
+        trace.take_back(n_ops)
+        del trace.constants[n_constants:]
         casts.forget()
     info = op_info(func)
     several = type(out) is tuple and len(info.returns) == len(out) > 1

@@ -113,6 +113,16 @@ def dropout(x: Any, p: float, training: bool, inplace: bool) -> Any:
     return x if training is False and type(x) is TracedTensor and type(p) is float and 0 <= p <= 1 else NotImplemented
 
 
+def fill_diagonal_(x: Any, value: Any, wrap: Any = False) -> Any:
+    """The diagonal of a matrix is a view (C++ takes its sizes for plain numbers)."""
+    if type(x) is not TracedTensor or len(x.sizes) != 2 or type(value) not in (*NUMBERS, bool) or wrap is not False:
+        return NotImplemented
+    (height, width), (down, right) = x.sizes, x.strides
+    n = height if same(height, width) else torch.sym_min(height, width)
+    ORIGINAL.fill_(ORIGINAL.as_strided(x, (n,), (down + right,), x.offset), value)
+    return x
+
+
 def attention(
     q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, **others: Any
 ) -> Any:
@@ -300,6 +310,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = in_place_of({
     torch.nn.functional.scaled_dot_product_attention: attention,
     torch.Tensor.reshape: reshape,
     torch.Tensor.contiguous: contiguous,
+    torch.Tensor.fill_diagonal_: fill_diagonal_,
     operator.add: pointwise(aten.add.Tensor),
     operator.sub: pointwise(aten.sub.Tensor),
     operator.mul: pointwise(aten.mul.Tensor),
@@ -330,5 +341,5 @@ def tried(
     except refusals:  # a wrong program: PyTorch's own error is the one to see
         out = NotImplemented
     if out is NotImplemented:
-        del trace.ops[n:]
+        trace.take_back(n)
     return out

@@ -286,6 +286,16 @@ class Trace:
         return make(self, out.sizes, strides, out.dtype, 0, None, out.device, is_dense(out.sizes, strides))
 
     # going back --------------------------------------------------------------------
+    def take_back(self, n: int) -> None:
+        """Takes back the operations since `n`, and what they have read from data: it is read again by whoever wants it."""
+        gone = self.ops[n:]
+        del self.ops[n:]
+        if gone and (self.items or self.masks):
+            read = {b.symbol for op in gone for b in op.binds} | {o.vid for op in gone for o in op.outs if type(o) is TracedTensor}
+            for memo in (self.items, self.masks):
+                for memory, found in list(memo.items()):
+                    memo[memory] = {vid: v for vid, v in found.items() if (v.vid if type(v) is TracedTensor else v) not in read}
+
     def snapshot(self) -> tuple:
         """A token for `rollback`."""
         return (

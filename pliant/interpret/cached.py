@@ -179,7 +179,8 @@ def fills(fn: Any, args: tuple, kwargs: dict) -> bool:
     except Break as e:
         raise Break("PL0004", f"call of {title(fn)}, which has an lru_cache and cannot be captured: {e.reason}") from None
     ops = trace.ops[n:]
-    del trace.ops[n:], trace.torch_ops[n_torch:]
+    trace.take_back(n)
+    del trace.torch_ops[n_torch:]
     if not unwritten_so_far(vm.world) or not all([computes(op, begin) for op in ops]):
         raise more(fn, "it changes something, or draws")
     if not made_of(answer, len(ops)):

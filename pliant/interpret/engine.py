@@ -253,7 +253,7 @@ def run_otherwise(rec: TorchOp, n: int, guesses: int, e: Exception) -> Any:
         for applies, way in OTHER_WAYS:
             if not applies(rec, e):
                 continue
-            casts.take_back(trace.ops, n)  # whatever the first try recorded
+            casts.take_back(trace, n)  # whatever the first try recorded
             try:
                 out = way(rec)
                 casts.refuse(trace.ops, n)

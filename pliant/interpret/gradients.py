@@ -24,6 +24,7 @@ from pliant.graph.traced import (
     LEAF,
     MAKES_WRAPPERS,
     PYTHON_BACKWARD,
+    REPLAYED,
     RETAINED,
     WRAPPED,
     TracedTensor,
@@ -43,6 +44,7 @@ from pliant.interpret.late_text import LateText, hold_to_type
 from pliant.interpret.local_names import local_names, local_value
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.opaque import Opaque
+from pliant.interpret.replayed import Replayed
 from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.subprograms import rehearsed
@@ -111,7 +113,8 @@ def as_node(args: tuple, kw: dict) -> Any:
     if vm.differentiates and any([type(a) is TracedTensor and a.requires_grad for a in args]):
         raise Break("PL0030", "an autograd.Function in a branch on data that gradients flow through")
     refused = vm.refused and not vm.refused.isdisjoint((PYTHON_BACKWARD, PYTHON_BACKWARD + qualified(args[0])))
-    if refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_of([args[1:], kw])]):
+    refused = refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_of([args[1:], kw])])
+    if refused and not replays(args):
         raise Break("PL0020", f"the backward of {args[0].__qualname__} decides on data, or works on the memory of tensors")
     n, n_torch = len(trace.ops), len(trace.torch_ops)
     if WRAPPED in vm.refused and wrapped_functions.has_wrappers(args[1:]) and torch.is_grad_enabled() and gradients_flow(args[1:]):
@@ -135,8 +138,14 @@ def as_node(args: tuple, kw: dict) -> Any:
         return out
     node = next((t.grad_fn for t in results if type(t) is TracedTensor and t.requires_grad), None)
     if isinstance(node, torch.autograd.function.BackwardCFunction):
-        rehearse(args[0], node, results)
+        rehearse(args[0], node, results, refused)
     return out
+
+
+def replays(args: tuple) -> bool:
+    """Whether the operations that its backward part comes to may stand for it."""
+    own = args[0] is in_torch.Hooked or wrapped_functions.has_wrappers(args[1:])
+    return whole_loops() and not own and REPLAYED not in vm.refused and not vm.world.levels.entered
 
 
 def gradients_flow(values: tuple) -> bool:
@@ -156,19 +165,19 @@ def as_function(cls: type) -> Callable[..., Any]:
     return apply
 
 
-def rehearse(cls: type, ctx: Any, results: tuple) -> None:
-    """Interpret `cls.backward(ctx, …)` for the sake of its guards."""
+def rehearse(cls: type, ctx: Any, results: tuple, replays: bool) -> None:
+    """Interpret `cls.backward(ctx, …)` for the sake of its guards, and of its operations if these are to stand for it."""
     if cls is in_torch.Hooked:
         return  # its hooks are tried out (`hooks.py`)
     backward = getattr_(cls, "backward")
     if backward in INHERITED:
         backward = getattr_(cls, "vjp")
 
-    def run() -> Any:
-        tangents = [vm.trace.tangent(t) if type(t) is TracedTensor and ORIGINAL.is_floating_point(t) else None for t in results]
-        return call(backward, (ctx, *tangents), {})
-
-    rehearsed("PL0020", f"the backward of {cls.__qualname__}", run, [ctx, results], ctx)
+    what, replay = f"the backward of {cls.__qualname__}", None
+    given = tuple([vm.trace.tangent(t) if type(t) is TracedTensor and ORIGINAL.is_floating_point(t) else None for t in results])
+    if replays:
+        replay = ctx._forward_cls = Replayed("PL0020", what, given, [ctx, results])
+    rehearsed("PL0020", what, lambda: call(backward, (ctx, *given), {}), [ctx, results], ctx, replay)
 
 
 INHERITED = (ITS_OWN.backward, torch.autograd.Function.backward)
@@ -610,15 +619,34 @@ def l_grad(args: tuple, kw: dict) -> Any:
     values = dict(zip(OF_GRAD, args, strict=False)) | kw
     values |= {n: gone_through(values[n]) for n in OF_GRAD[:3] if values.get(n) is not None}
     args, kw = tuple([values[n] for n in OF_GRAD[: len(args)]]), {k: values[k] for k in kw}
-    if vm.world.levels.entered or "outputs" not in values or "inputs" not in values or not set(values) <= set(OF_GRAD):
+    if "outputs" not in values or "inputs" not in values or not set(values) <= set(OF_GRAD):
         return graph_call(torch.autograd.grad, args, kw)
     heads, inputs = (several(values[n].values() if type(values[n]) is dict else values[n]) for n in ("outputs", "inputs"))
+    if vm.world.levels.entered:
+        stay_inside(*[[t for t in several_ if type(t) is TracedTensor and not is_stand(t)] for several_ in (heads, inputs)])
+        return graph_call(torch.autograd.grad, args, kw)
     if not all([type(t) is TracedTensor and not is_stand(t) for t in (*heads, *inputs)]):
         raise Break("PL0020", "autograd.grad() of others than tensors", clean=True)
     frozen_leaves.refuse_gradients()
     if "backward" in vm.refused:
         raise Break("PL0020", "autograd.grad() through a part of what is differentiated later", clean=True)
     checkpoints.gradients_asked(True, values.get("is_grads_batched"))
+    through = stay_inside(heads, inputs)
+    given = {k: v for k, v in values.items() if k not in OF_GRAD[: min(len(args), 3)]}
+    calls = len(vm.trace.torch_ops)
+    out = graph_call(torch.autograd.grad, args[:3], given | {"retain_graph": True})
+    vm.trace.differentiated = True
+    tape.keep_retained()
+    keep = values.get("retain_graph")
+    if not (values.get("create_graph") if keep is None else keep) and not vm.rehearsing:
+        free(through)
+        for call_ in vm.trace.torch_ops[calls:]:  # (behind a transform, calls are not recorded)
+            call_.kwargs["retain_graph"] = False
+    return out
+
+
+def stay_inside(heads: list[Any], inputs: list[Any]) -> set[Any]:
+    """The nodes that gradients of `heads` come through on their way to `inputs`. Raises Break where the way leads out of the region."""
     leaves, carried = vm.trace.leaves, {id(leaf): vid for vid, leaf in vm.trace.leaves.items()}
     outside = {t.vid: t for t in inputs if id(t) in vm.world.real}
     nodes: set[Any] = set()
@@ -641,17 +669,7 @@ def l_grad(args: tuple, kw: dict) -> Any:
     targets += [node for n in nodes for node, _ in n.next_functions if any([leaf_of(node) is leaves.get(t.vid, t) for t in inputs])]
     through = leading_to(nodes, targets)
     refuse_freed(through)
-    given = {k: v for k, v in values.items() if k not in OF_GRAD[: min(len(args), 3)]}
-    calls = len(vm.trace.torch_ops)
-    out = graph_call(torch.autograd.grad, args[:3], given | {"retain_graph": True})
-    vm.trace.differentiated = True
-    tape.keep_retained()
-    keep = values.get("retain_graph")
-    if not (values.get("create_graph") if keep is None else keep) and not vm.rehearsing:
-        free(through)
-        for call_ in vm.trace.torch_ops[calls:]:  # (behind a transform, calls are not recorded)
-            call_.kwargs["retain_graph"] = False
-    return out
+    return through
 
 
 def laid_out(t: Any, strides: tuple) -> bool:

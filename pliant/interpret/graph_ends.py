@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.graph.traced import HOOKS, INFERENCE, MAKES_WRAPPERS, TRANSFORMS, Reconsider, qualified
-from pliant.interpret import checkpoints, hooks, tensor_inputs, wrapped_functions
+from pliant.interpret import checkpoints, hooks, replayed, tensor_inputs, wrapped_functions
 from pliant.interpret.state import vm
 from pliant.interpret.types import numbers
 from pliant.interpret.world import World
@@ -24,5 +24,6 @@ def check(world: World, fn: Any, broke: str | None) -> None:
         if MAKES_WRAPPERS + qualified(cls) not in vm.refused:
             raise Reconsider(fn, f"{cls.__qualname__} makes wrappers", MAKES_WRAPPERS + qualified(cls))
     checkpoints.keep_asked_apart(world.trace, broke)
+    replayed.keep_apart(world)
     numbers.keep_counts_apart(world)
     tensor_inputs.keep_rebased_apart(world)

@@ -15,11 +15,12 @@ from typing import Any
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from pliant.graph.originals import ORIGINAL, torch
-from pliant.graph.traced import HOOKS, PYTHON_BACKWARD, TracedTensor
+from pliant.graph.traced import HOOKS, PYTHON_BACKWARD, REPLAYED, TracedTensor
 from pliant.interpret import in_torch, policy, process_state
 from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.gate import STORES, name_of
 from pliant.interpret.lookasides import lookaside
+from pliant.interpret.replayed import Replayed
 from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.subprograms import rehearsed
 from pliant.interpret.tensor_inputs import is_leaf
@@ -37,10 +38,10 @@ DISABLED, DISABLE, ENABLE = [
 policy.register(torch.autograd.graph.disable_saved_tensors_hooks.__wrapped__.__code__, policy.INLINE)  # type: ignore[attr-defined]
 
 
-def allowed(what: str) -> None:
+def allowed(what: str, replays: bool = False) -> None:
     if not whole_loops() or vm.asking:
         raise Break("PL0027", f"{what}, for a backend that is not pliant's own", clean=True)
-    if PYTHON_BACKWARD in vm.refused:
+    if PYTHON_BACKWARD in vm.refused and (not replays or REPLAYED in vm.refused):
         raise Break("PL0027", f"{what}, or a function of the program's that autograd calls, decides on data", clean=True)
 
 
@@ -52,12 +53,15 @@ def l_register_hook(args: tuple, kw: dict) -> Any:
         raise Break("PL0027", "a hook on a tensor inside a function transform", clean=True)
     if vm.world.real.get(id(t)) is not None:
         return set_later(t, "register_hook", rest[0])
-    allowed("a hook on a tensor")
+    allowed("a hook on a tensor", replays=True)
     if HOOKS in vm.refused:
         raise Break("PL0027", "a hook on a tensor, whose handle is needed behind a graph break or when all is done", clean=True)
     hook = rest[0]
     if t.requires_grad:
-        rehearsed("PL0027", "a hook on a tensor", lambda: call(hook, (vm.trace.tangent(t),), {}), [hook, t])
+        g = vm.trace.tangent(t)
+        replay = Replayed("PL0027", "a hook on a tensor", (g,), [hook, t]) if PYTHON_BACKWARD in vm.refused else None
+        rehearsed("PL0027", "a hook on a tensor", lambda: call(hook, (g,), {}), [hook, t], replay=replay)
+        hook = replay or hook
     with torch._C._DisableTorchDispatch():
         handle = ORIGINAL.register_hook(t, hook)  # it refuses tensors without gradients
     vm.trace.hooked = True

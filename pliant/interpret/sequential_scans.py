@@ -66,7 +66,7 @@ def l_scan(args: tuple, kw: dict) -> Any:
     try:
         carry, results = rounds(combine, first, xs, n)
     except Open as e:
-        casts.take_back(vm.trace.ops, before)
+        casts.take_back(vm.trace, before)
         if type(n) is not int and n.node.expr.backed is False or concrete(n) > UNROLLED:
             raise Break("PL0030", f"scan: {e}") from None
         carry, results = unrolled(combine, first, xs, int(concrete(n)))

@@ -345,20 +345,22 @@ class Unchanged:
             del refusal  # it holds this frame
 
 
-def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | None = None, node: Any = None) -> Any:
+def rehearsed(
+    code: str, what: str, run: Callable[[], Any], held: list[Any] | None = None, node: Any = None, replay: Any = None
+) -> Any:
     """Interpret what autograd will call, on made-up tensors, for the sake of its guards; what it recorded is forgotten.
 
     CPython runs it when the gradients are worked out. Proxies that it holds (`held`: the function, its context, what it is about) mean
     the same then; what else it reads outside is what it really is. So such a number is pinned, and such a tensor is refused. (Without
     `held` the caller sees to that.) What it reads from before is noted (`trace.behind`), under its
-    `node` if it has one.
+    `node` if it has one. `replay` (`replayed.py`) learns its operations, which are done in its place.
     Raises Break with this code if it changes anything: it would have happened now, and not when the gradients are worked out.
     """
     trace, scope = vm.trace, vm.scope
     n, n_torch, unchanged = len(trace.ops), len(trace.torch_ops), Unchanged()
     names, vids = proxies(held or [])
     first = trace.next_vid
-    token, before = scope.snapshot(), set(scope.symbols)
+    token, before, asserts = scope.snapshot(), set(scope.symbols), len(scope.asserts)
     memory = remembered(trace)
     vm.rehearsing += 1
     try:
@@ -373,6 +375,8 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | No
     finally:
         vm.rehearsing -= 1
     ops = trace.ops[n:]
+    if replay is not None:
+        replay.learn(ops, out, len(scope.asserts) - asserts)
     del trace.ops[n:], trace.torch_ops[n_torch:]
     casts.forget()
     trace.known, trace.masks, trace.items, trace.stale, trace.frozen, trace.flow_results = memory
@@ -486,7 +490,12 @@ def frames() -> Iterator[Frame]:
 
 
 def told(effects: list[Any]) -> list[tuple]:
-    return [(e.kind, id(e.target), key(e.args)) for e in effects]
+    return [(e.kind, id(e.target), key(keywords_flat(e.args) if e.kind == "call" else e.args)) for e in effects]
+
+
+def keywords_flat(args: tuple) -> tuple:
+    """Those of a call that is to be made, of which each list of effects has a dict of its own."""
+    return tuple([tuple(a.items()) if type(a) is dict else a for a in args])
 
 
 def key(v: Any) -> Any:

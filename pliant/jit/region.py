@@ -24,7 +24,7 @@ from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError, RecompileError
 from pliant.graph.leaving import GRADIENTS, MARKS, SIDE_EXITS
 from pliant.graph.originals import is_grad_enabled, torch
-from pliant.graph.traced import CALLS_REFUSED, PYTHON_BACKWARD, READ_BEFORE, UNBACKED, NoBackward, Reconsider, Untraceable
+from pliant.graph.traced import CALLS_REFUSED, PYTHON_BACKWARD, READ_BEFORE, REPLAYED, UNBACKED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Site
 from pliant.guards.program import compiled
 from pliant.interpret import (
@@ -247,6 +247,10 @@ class Region:
             what = SIDE_EXITS if within else e.what
             if what in record.refused and what.startswith(PYTHON_BACKWARD):
                 what = PYTHON_BACKWARD  # it is not the program that applies this one, but the backward part of another
+            if what in record.refused and what == PYTHON_BACKWARD:
+                what = REPLAYED
+            if what in record.refused and MODIFIED in str(e):
+                return self.modified(code, record, e)
             if what in record.refused:
                 raise InternalError(f"{where(code)}: {e}") from e
             record.refused.add(what)
@@ -265,11 +269,8 @@ class Region:
         except NoBackward as e:
             if without_exits(record):
                 return RETRY
-            if MODIFIED in str(e.error):  # eager says so when gradients arrive, and only of those that come by there
-                if READ_BEFORE in record.refused or self.config.fullgraph:
-                    return self.fall_back(code, record, e.error)
-                record.refused.add(READ_BEFORE)
-                return RETRY
+            if MODIFIED in str(e.error):
+                return self.modified(code, record, e.error)
             return "eager", self.judge(code, record, e.error, True)
         except ConstraintViolation:
             raise  # a promise of the user's own: never hidden
@@ -297,6 +298,13 @@ class Region:
         finally:
             if vm.world is not None:
                 vm.world.release()  # it holds the user's tensors
+
+    def modified(self, code: CodeType, record: Record, e: Exception) -> tuple:
+        """What was saved is written since: eager says so when gradients arrive, and only of those that come by there."""
+        if READ_BEFORE in record.refused or self.config.fullgraph:
+            return self.fall_back(code, record, e)
+        record.refused.add(READ_BEFORE)
+        return RETRY
 
     def judge(
         self, code: CodeType, record: Record, expected: BaseException, of_torch: bool, late: bool = False

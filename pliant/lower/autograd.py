@@ -30,6 +30,7 @@ from pliant.graph.traced import (
     NO_DERIVATIVE,
     PYTHON_BACKWARD,
     REBASED,
+    REPLAYED,
     SYMBOLIC_REFUSED,
     UNCUT,
     WRAPPED,
@@ -263,6 +264,8 @@ class Plan:
             name = self.forward_of(e.node, start) if theirs is None else None
             raise Reconsider(self.name, str(e), NO_DERIVATIVE + name if name is not None else theirs or PYTHON_BACKWARD) from e
         except (RuntimeError, Untraceable) as e:
+            if isinstance(e, Reconsider) and e.what == REPLAYED:
+                raise
             found = WITHOUT_DERIVATIVE.search(str(e))  # eager says so if ever gradients arrive
             if trace.wrapping and not isinstance(e, Reconsider):  # code of a class that is taken apart, maybe: eager says what it says
                 raise Reconsider(self.name, str(e), WRAPPED) from e
@@ -321,7 +324,7 @@ class Plan:
             for o in op.outs:
                 node = node_of(o) if type(o) is TracedTensor else None
                 if node is not None and node.name() == found[1]:
-                    return getattr(node, "_forward_cls", op.target._schema.name.removeprefix("aten::"))
+                    return getattr(type(node), "_forward_cls", op.target._schema.name.removeprefix("aten::"))
         return None
 
     def with_reads(self, b: Backward) -> Backward:

@@ -154,3 +154,35 @@ def test_a_dim_that_an_example_lacks_is_refused(name, dim):
             return str(e)
 
     check(program, (torch.randn(3, 3), torch.tensor([[0, 1, 2], [2, 1, 0], [1, 1, 0]])))
+
+
+def test_gradients_in_a_batch_that_go_on_into_the_history_of_an_input():
+    """They were zeros: what came before the graph break has a history that no node of this region leads into."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh())
+    parameters = list(model.parameters())
+
+    def fn(x):
+        out = model(x).mean(0)
+        torch._dynamo.graph_break()
+        return torch.vmap(lambda g: torch.autograd.grad([out * 2], parameters, [g], allow_unused=True))(torch.eye(3))
+
+    compiled = pliant.compile(fn, strict=True, background=False)
+    for n in (5, 3, 7):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(compiled(x), fn(x))
+
+
+def test_hooks_are_called_by_gradients_in_a_batch():
+    w = torch.ones(3, requires_grad=True)
+
+    def fn(x):
+        out = w * x
+        return torch.vmap(lambda g: torch.autograd.grad(out, w, g)[0])(torch.eye(3))
+
+    compiled = pliant.compile(fn, strict=True, background=False)
+    x = torch.arange(3.0)
+    torch.testing.assert_close(compiled(x), fn(x))
+    handle = w.register_hook(lambda g: g * 3)
+    torch.testing.assert_close(compiled(x), fn(x))
+    handle.remove()
+    torch.testing.assert_close(compiled(x), fn(x))

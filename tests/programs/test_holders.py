@@ -264,3 +264,52 @@ def test_classes_made_anew():
     for number in NUMBERS:
         x = torch.arange(3.0)
         assert str(compiled(x, classes(number))) == str(fn(x, classes(number)))
+
+
+class Boxed:
+    def __init__(self, *items):
+        self.items = list(items)
+
+    __class_getitem__ = classmethod(types.GenericAlias)
+
+
+class Slotted:
+    __slots__ = ("item",)
+
+    def __init__(self, item):
+        self.item = item
+
+    __class_getitem__ = classmethod(types.GenericAlias)
+
+
+class Refusing(Boxed):
+    def __setattr__(self, name, value):
+        if name != "items":
+            raise ValueError(name)
+        super().__setattr__(name, value)
+
+
+def refused(x):
+    try:
+        return Refusing[int](x).items
+    except ValueError as e:
+        return str(e), x + 1
+
+
+OF_INTS = Boxed[int]
+CALLED = {
+    "of the program": lambda x: (OF_INTS(x, 1).items[0] * 2, OF_INTS(x).__orig_class__ is OF_INTS),
+    "made here": lambda x: (Boxed[torch.Tensor](x).items[0] * 3, Boxed[torch.Tensor](x).__orig_class__ == Boxed[torch.Tensor]),
+    "of C": lambda x: (list[int](y * 2 for y in (x, x + 1)), dict[str, int](a=1), tuple[int, ...]([x])),
+    "without room": lambda x: Slotted[int](x).item * 2,
+    "that refuses": refused,
+}
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_called_aliases(name):
+    fn = CALLED[name]
+    compiled = pliant.compile(fn, strict=True, fullgraph=True)
+    for n in (3, 4, 5):
+        x = torch.randn(n)
+        assert str(compiled(x)) == str(fn(x))

@@ -122,6 +122,31 @@ def test_one_graph_for_all_sizes_with_gradients(name):
     check(WITH_GRADIENTS[name], *given, grad=True, captures=1, options={"fullgraph": True})
 
 
+DIAGONALS = {
+    "of a mask": lambda x, n: torch.where((x > 0).byte().fill_diagonal_(0)),
+    "of an input": lambda x, n: x.fill_diagonal_(3.5) + 1,
+    "of a transposed copy": lambda x, n: x.t().clone().fill_diagonal_(True),
+    "of rows": lambda x, n: (m := x * 1, m[1:].fill_diagonal_(7)),
+    "with numbers that change": lambda x, n: (x * 1).fill_diagonal_(n) + (x * 1).fill_diagonal_(x.shape[0] * 0.5),
+}
+
+
+@pytest.mark.parametrize("name", DIAGONALS)
+def test_diagonals_that_are_filled(name):
+    """C++ code took the sizes for plain numbers: one graph for each, then a graph break."""
+    given = [(torch.randn(rows, columns), n) for n, (rows, columns) in enumerate([(5, 5), (7, 7), (6, 6), (9, 9), (4, 7), (8, 3), (5, 6)])]
+    check(DIAGONALS[name], *given, captures=2 if "change" in name else 1, options={"fullgraph": True})
+
+
+def test_diagonals_with_gradients():
+    def fn(x):
+        m = x * 2
+        m.fill_diagonal_(0)
+        return m.sin()
+
+    check(fn, *[(torch.randn(n, n).requires_grad_(),) for n in (5, 7, 6, 9)], grad=True, captures=1)
+
+
 def test_masks_that_do_not_fit():
     def select(x, m):
         return x.masked_select(m)

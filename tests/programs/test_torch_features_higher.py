@@ -538,12 +538,12 @@ class BackInNumPy(torch.autograd.Function):
         return torch.tensor(g.numpy() * np.cos(x.numpy()))
 
 
-@program(*GRADS, grad=True)
+@program(*GRADS, grad=True, breaks=0)
 def numpy_backward(x):
     return CubedInNumPy.apply(BackInNumPy.apply(x * 2)) + x
 
 
-@program(*GRADS, grad=True)
+@program(*GRADS, grad=True, breaks=0)
 def numpy_in_a_hook(x):
     y = x * 2
     y.register_hook(lambda g: torch.tensor(g.numpy() * 3))

@@ -964,3 +964,20 @@ def test_values_written_in_place(name):
     except Mismatch as e:
         if not isinstance(e.__cause__, PliantError):
             raise
+
+
+def test_operators_that_do_not_ask_whether_there_is_memory():
+    """The process ended with a segmentation fault: C++ code wrote to the memory of a proxy."""
+    engine = torch.quasirandom.SobolEngine(2, scramble=True, seed=3)
+
+    def fn(x):
+        engine.fast_forward(2)
+        return engine.draw(3) + x
+
+    compiled = pliant.compile(fn, strict=True, background=False)
+    for n in range(2):
+        x, found = torch.full((2,), float(n)), []
+        for f in (fn, compiled):
+            engine.reset()
+            found.append(f(x))
+        assert torch.equal(*found)

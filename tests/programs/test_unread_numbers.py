@@ -242,3 +242,17 @@ def test_of_data_that_a_dtype_has_not(use, kind):
                 x = torch.full((2,), value)
                 want, got = outcome(fn, x), outcome(compiled, x)
                 assert str(got) == str(want) if want[0] is not RuntimeError else got[0] is RuntimeError, (dtype, value)
+
+
+def test_sizes_in_tensors_of_functions_that_are_tried_in_other_ways():
+    """The first way had read the number, was taken back, and the next one took it for read."""
+
+    def fn(x, size, mode):
+        return F.interpolate(x, size=[size, size], mode=mode)
+
+    for mode in ("bilinear", "nearest", "bicubic"):
+        compiled = pliant.compile(fn, strict=True, background=False)
+        for n in (5, 6, 9):
+            args = torch.rand(2, 3, 8, 8), torch.tensor([n], dtype=torch.int32), mode
+            torch.testing.assert_close(compiled(*args), fn(*args))
+        assert pliant.stats()["graph_breaks"] == 0

@@ -106,6 +106,10 @@ AUTOGRAD_METHODS = (
     " _dtensor__new__ as_subclass _is_view"
 )
 
+WORKS_ON_MEMORY = (  # and does not ask whether there is any
+    "_sobol_engine_draw _sobol_engine_ff_ _sobol_engine_initialize_state_ _sobol_engine_scramble_ _saturate_weight_to_fp16"
+)
+
 TENSOR_C: list[Row] = [
     Row("torch._C.TensorBase", "symint", METADATA_METHODS, reads="arguments"),
     *skips("PL0039", "it changes or shows which memory a tensor uses", {"torch._C.TensorBase": MEMORY_METHODS + " detach_"}),
@@ -116,6 +120,7 @@ TENSOR_C: list[Row] = [
     *skips("PL0026", "a tensor is handed to NumPy", {"torch._C.TensorBase": "numpy"}),
     *skips("PL0003", "it calls a Python function for each element", {"torch._C.TensorBase": "apply_ map_ map2_"}),
     *skips("PL0012", "it changes how autograd sees the tensor", {"torch._C.TensorBase": "requires_grad_ retain_grad"}),
+    *skips("PL0039", "it works on the memory of a tensor, which has none while capturing", {"torch": WORKS_ON_MEMORY}),
     *skips("PL0011", "it makes a tensor of another class or looks inside autograd", {"torch._C.TensorBase": AUTOGRAD_METHODS + " __new__"}),
     *skips("PL0029", "it acts on a stream or on pinned memory", {"torch._C.TensorBase": "record_stream pin_memory"}),
     Row("torch._C.TensorBase", "graph", "*"),

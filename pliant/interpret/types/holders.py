@@ -7,6 +7,7 @@ where it lies (`attributes.data_descriptor`), and what only C code reads keeps t
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
 import functools
 import itertools
@@ -87,6 +88,16 @@ WALKS = {
     *(f for f in vars(itertools).values() if isinstance(f, type)), enumerate, zip, max, min, functools.reduce, collections.deque,
 } - {itertools.repeat, itertools.starmap, itertools.filterfalse, itertools.takewhile, itertools.dropwhile}  # fmt: skip
 WALKING = ("fromkeys", "extend", "extendleft", "update", "__iadd__", "__setitem__", "from_iterable")
-row(name="annotation", stands=(types.GenericAlias,), getattr=of_alias, to_c=alias_to_c)
+
+
+def called(a: Any, args: tuple, kw: dict) -> Any:
+    """`list[int](values)`: what the class makes, which is told what it was made as where it has room for it."""
+    made = vm.call(a.__origin__, args, kw)
+    with contextlib.suppress(AttributeError, TypeError):
+        vm.setattr(made, "__orig_class__", a)
+    return made
+
+
+row(name="annotation", stands=(types.GenericAlias,), getattr=of_alias, to_c=alias_to_c, call=called)
 row(name="unpacking", stands=(UNPACKED,), to_c=alias_to_c)
 row(name="holder", located=(*(IMMUTABLE - {Decimal}), *DESCRIPTORS), locate=locate_holder)

@@ -1,0 +1,153 @@
+"""NumPy in what autograd calls: hooks, and the `backward` of functions. Values and gradients are eager's, and the graph does not break."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import pliant
+
+
+class Gated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        ctx.factor = 3
+        return torch.from_numpy(np.tanh(x.detach().numpy()) * w.detach().numpy())
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        a, gate = g.numpy(), np.tanh(x.numpy())
+        return torch.from_numpy(a * (1 - gate**2) * w.numpy() * ctx.factor), torch.from_numpy((a * gate).sum(0))
+
+
+def function(x, w):
+    return Gated.apply(x * 2, w).sin()
+
+
+def function_twice(x, w):
+    y = Gated.apply(x * 2, w)
+    return y.sin() + Gated.apply(y, w)
+
+
+def hook(x, w):
+    y = x * w
+    y.register_hook(lambda g: torch.tensor(g.numpy() * 3))
+    return y.sin()
+
+
+def hook_that_reads_a_result(x, w):
+    y = x * w
+    z = y.sin()
+    y.register_hook(lambda g: torch.from_numpy(np.clip(g.numpy(), -0.1, 0.1) * z.detach().numpy()))
+    return z * 2, y.exp()
+
+
+def hook_taken_away(x, w):
+    y = x * w
+    handle = y.register_hook(lambda g: torch.tensor(g.numpy() * 3))
+    y.register_hook(lambda g: torch.tensor(g.numpy() + 1))
+    handle.remove()
+    return y.sin()
+
+
+def hook_whose_cell_changes(x, w):
+    s = 2.0
+    y = x * w
+    y.register_hook(lambda g: torch.tensor(g.numpy() * s))
+    s = 5.0
+    return y.sin()
+
+
+def hook_whose_list_changes(x, w):
+    s = [2.0]
+    y = x * w
+    y.register_hook(lambda g: torch.tensor(g.numpy() * s[0]))
+    s[0] = 5.0
+    return y.sin()
+
+
+def hook_on_what_is_summed(x, w):
+    """Its gradient is expanded, and it was rehearsed with one that is not."""
+    y = x * w
+    y.register_hook(lambda g: torch.from_numpy(g.numpy() * (2 if g.is_contiguous() else 3)))
+    return y.sum()
+
+
+def hook_that_decides(x, w):
+    y = x * w
+    y.register_hook(lambda g: torch.from_numpy(g.numpy()) if float(g.numpy().sum()) > 0 else g * 2)
+    return y.exp()
+
+
+PROGRAMS = {
+    function: 0, function_twice: 0, hook: 0, hook_that_reads_a_result: 0, hook_taken_away: 0, hook_whose_cell_changes: 1,
+    hook_whose_list_changes: 1, hook_on_what_is_summed: 1, hook_that_decides: 1,
+}  # fmt: skip
+
+
+def called(fn, n):
+    g = torch.Generator().manual_seed(n)
+    x, w = torch.randn(n, 4, generator=g).requires_grad_(), torch.randn(4, generator=g).requires_grad_()
+    out = fn(x, w)
+    out = out if isinstance(out, tuple) else (out,)
+    torch.autograd.backward(out, [torch.arange(t.numel()).cos().reshape(t.shape) for t in out])
+    return [*[t.detach() for t in out], x.grad, w.grad]
+
+
+@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
+def test_numpy_in_what_autograd_calls(fn):
+    compiled = pliant.compile(fn, strict=True, background=False)
+    for i, n in enumerate((3, 5, 4, 7, 3)):
+        for got, want in zip(called(compiled, n), called(fn, n), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+            assert got.stride() == want.stride()
+        if i == 0:
+            assert pliant.stats()["graph_breaks"] == PROGRAMS[fn]
+
+
+def test_what_was_saved_is_written_since():
+    def fn(x, w):
+        y = x * 2
+        z = Gated.apply(y, w)
+        y.mul_(2)
+        return z + y
+
+    for f in (fn, pliant.compile(fn, strict=True, background=False)):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            called(f, 3)
+
+
+def test_gradients_of_gradients_are_refused():
+    for f in (hook, pliant.compile(hook, background=False)):
+        x, w = torch.ones(3, 4, requires_grad=True), torch.ones(4)
+        with pytest.raises(RuntimeError, match=r"numpy\(\) on Tensor that requires grad|differentiated once"):
+            torch.autograd.grad(f(x, w).sum(), x, create_graph=True)[0].sum().backward()
+
+
+def test_warnings_that_are_told_around_a_function_are_no_effect_of_its_backward():
+    """Effects that are calls were another in each list of them."""
+    import warnings
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    def fn(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return Twice.apply(x) + 1
+
+    compiled = pliant.compile(fn, strict=True, background=False)
+    for n in (3, 4):
+        x = torch.ones(n, requires_grad=True)
+        compiled(x).sum().backward()
+        assert x.grad.tolist() == [2.0] * n
+    assert pliant.stats()["graph_breaks"] == 0

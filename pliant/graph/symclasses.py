@@ -113,6 +113,8 @@ def through_int(name: str) -> Callable[..., Any]:
     """An operator on a symbolic bool: Python's True is 1."""
 
     def method(self: Any, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return NotImplemented  # its own operator takes the number as it is
         mine = as_int(self) if type(other) in NUMBERS else concrete(self)
         own = getattr(type(mine), name, None)
         return NotImplemented if own is None else own(mine, as_int(other) if type(other) is torch.SymBool else other)

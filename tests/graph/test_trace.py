@@ -304,7 +304,7 @@ def a_symbol(value=5, lo=2):
         (lambda s: torch.sym_ite(s > 3, s, s + 1), True),
         (lambda s: torch.sym_sqrt(s), True),
         (lambda s: (s > 3) & (s < 9), True),
-        (lambda s: (s > 3) + 1, False),
+        (lambda s: (s > 3) + 1, True),
         (lambda s: operator.index(s), False),
         (lambda s: hash(s), False),
         (lambda s: s.bit_count(), False),

@@ -160,7 +160,7 @@ def truth(v: Any) -> bool:
         if type(m) is FunctionType:
             return truth(compare(operator.ne, length(v), 0))
         if h is not None:
-            shadows.length(vm.world, h)
+            shadows.filled(vm.world, h)
     if opaque(v):
         raise Break("PL0007", f"the truth of a {t.__module__}.{t.__qualname__}", clean=True)
     return captured(bool, v)
@@ -204,7 +204,7 @@ def length(o: Any) -> Any:
     h = world.by_copy.get(id(o))
     if h is not None:
         f = vm.frame
-        if shadows.countable(h) and (changes(h) or f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1])):
+        if shadows.countable(h) and (changes(h) or shadows.counted(world, h) or f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1])):
             return shadows.changing_length(world, h)  # here it was pinned before, and was another one the next time
         shadows.length(world, h)
         return len(o)

@@ -57,6 +57,7 @@ from pliant.jit.resume import origin_of
 from pliant.jit.short_lists import ShortLists
 from pliant.jit.small_sizes import SmallSizes
 from pliant.jit.weak_ids import WeakIdDict
+from pliant.jit.whole_lists import WholeLists
 from pliant.native import made_in_python
 from pliant.symbolic.dims import Dim
 
@@ -89,6 +90,7 @@ class Sites:
         self.failures: WeakIdDict[collections.Counter[int]] = WeakIdDict()
         self.branches = Branches()
         self.lists = ShortLists()
+        self.numbers = WholeLists()
         self.plain = PlainPython()
         self.functions = Functions()
         self.made: set[ClassName] = set()  # classes that captured code makes: each of its calls makes others
@@ -173,6 +175,10 @@ class History:
         """Whether the sizes of this tensor are part of what is compiled (the state of an export)."""
         return False
 
+    def takes_whole(self, site: Site, likely: bool) -> bool:
+        """Whether a list of numbers is one input at this instruction, which makes a tensor of it. `likely`: others will come."""
+        return self.sites.numbers.takes(site, likely)
+
     def oracle(self) -> Any:
         """What answers questions that only the run could, one side of a branch after the other (export). None: nobody does."""
         return None
@@ -245,6 +251,8 @@ class History:
         if kind == "TENSOR_MATCH":
             if source not in self.dynamic and module_state(source) and any(n is not None for n in value.sizes):
                 self.note(self.dynamic, source, "dynamic")
+        elif (kind == "LENGTH" or source.op == "index") and self.sites.numbers.changed(guard.site):
+            return
         elif kind == "EQ_MATCH" and type(value) in (int, float) and not self.is_dynamic(source):
             self.note(self.dynamic, source, "dynamic")
             self.remember((source,))

@@ -139,4 +139,6 @@ if np is not None:
         getattr=errstate.getattr_, setattr=errstate.setattr_, to_c=held,
     )  # fmt: skip
     row(name="method of np.errstate", stands=(errstate.ErrorsMethod,), call=errstate.call, to_c=held)
-    _ = drawing, making, sampling
+    from pliant.interpret import number_lists  # it is asked first
+
+    _ = drawing, making, number_lists, sampling

@@ -111,5 +111,23 @@ def on_cpu(device: Any) -> bool:
     return device is None or type(device) in (str, torch.device) and str(device) == "cpu"
 
 
-for _fn in (torch.tensor, torch.as_tensor):
-    maker(_fn)
+def enter() -> None:
+    """These are asked before all others that replace `torch.tensor` and `torch.as_tensor`."""
+    for fn in (torch.tensor, torch.as_tensor):
+        maker(fn)
+
+
+def as_index(k: list) -> Any:
+    """What a tensor is indexed with in the place of a list: the tensor of its ints, if it is an input."""
+    if not k or not {*map(type, k)} <= {int}:
+        return k
+    found = lifted(k)
+    return k if found is None else found
+
+
+def as_array(x: list, dtype: Any) -> Any:
+    """The tensor behind `np.asarray(x, dtype)` of a list that is an input, or None. `dtype`: as PyTorch names it, or None."""
+    found = lifted(x)
+    if found is None or dtype not in (None, found.dtype, torch.float64):
+        return None
+    return graph_call(torch.clone, (found,), {}) if dtype in (None, found.dtype) else graph_call(ORIGINAL.to, (found, dtype), {}, "to")

@@ -434,7 +434,7 @@ class Region:
     def compile(self, fn: FunctionType, args: tuple, record: Record) -> tuple:
         code = fn.__code__
         frame_id = f"{record.number}/{record.captures}"
-        worked = time.process_time()
+        worked = time.thread_time()
         refused = len(record.refused)
         for known in list(self.records.values()):
             known.learn_from_disk()

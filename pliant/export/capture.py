@@ -24,8 +24,8 @@ from pliant.export import effects, flows, forms, naming, signature, variants
 from pliant.export.program import CONSTANT, FORMS, USER, Input, Program, Relation, error_name
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
-from pliant.guards.program import compiled
 from pliant.guards.guard import Site
+from pliant.guards.program import compiled
 from pliant.guards.source import Source
 from pliant.interpret import CaptureFailed, UserError, capture
 from pliant.interpret.breaks import format_break

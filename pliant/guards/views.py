@@ -270,9 +270,13 @@ if numpy is not None:
 
     KIND_OF_NUMBERS = {
         frozenset(kinds): numpy.dtype(name)
-        for name, *of in (("bool", (bool,)), ("int64", (int,), (int, bool)), ("float64", (float,), (float, int), (float, bool), (float, int, bool)))
+        for name, *of in (
+            ("bool", (bool,)),
+            ("int64", (int,), (int, bool)),
+            ("float64", (float,), (float, int), (float, bool), (float, int, bool)),  # as in PyTorch, where one is a float
+        )
         for kinds in of
-    }  # as PyTorch does, a float for each of them where there is one
+    }
     ROWS = ({list}, {tuple}, {list, tuple})
 
     @view

@@ -1,7 +1,7 @@
 """Lists of numbers from outside that become tensors: each is one input of the graph, as an array is.
 
-`torch.tensor(rewards)` of a list that an argument, an object or a graph break brings along would be a guard or a symbol for each item, and
-a graph for each length. Where nothing but a tensor (an array, an index) is made of the list, and the program has not written to it before, the
+`torch.tensor(rewards)` of a list that an argument, an object or a graph break brings would be a guard or a symbol for each item, and a
+graph for each length. Where a tensor (an array, an index) is made of the list, and the program has not written to it before, the
 guard program makes the tensor (`views.numbers_tensor`): its length is a size like others, its dtype says of what kind the items are.
 Which lists that is, `jit/whole_lists.py` says. Whatever else asks for items of the list reads them one by one, as ever.
 """

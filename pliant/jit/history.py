@@ -17,6 +17,8 @@ its guard fails, and the guard says what to do differently next time:
 | a loop walks                               |                                                                       |
 | the same in a function that does hardly    | the graph breaks where it is called (`functions_apart.py`)            |
 | anything with tensors                      |                                                                       |
+| the length, or an item, of a list of       | at once: the list is an input there (`whole_lists.py`)                |
+| numbers that becomes a tensor              |                                                                       |
 | what a question about the process answers  | after SHORT_CUTS failures: the graph breaks where the program asks    |
 | an object that is guarded itself, since it | at once: where it is a key, its item is found by whichever is there   |
 | equals itself alone                        |                                                                       |

@@ -3,11 +3,11 @@
 A function in which the graph breaks settles once its pieces are known, each by a few entries. Where the decisions of a program do not come
 to an end, piece after piece would be captured again in call after call. So captures of code that has been captured before are rationed:
 
-| such captures of a region so far | a miss of code that has been captured before                                       |
-|----------------------------------|------------------------------------------------------------------------------------|
-| FREE at most                     | is captured                                                                        |
+| such captures of a region so far | a miss of code that has been captured before                                   |
+|----------------------------------|--------------------------------------------------------------------------------|
+| FREE at most                     | is captured                                                                    |
 | more                             | is captured once the thread has worked for SHARE times as long as its latest   |
-|                                  | such capture took; until then CPython runs the rest of such a call                      |
+|                                  | such capture took; until then CPython runs the rest of such a call             |
 
 Code that was never captured always is. There are no rations where there are no trials (`trials.py`), nor where the graph does not break.
 """

@@ -120,7 +120,10 @@ def test_what_is_no_list_of_numbers(odd: Any) -> None:
     check(of_ints, (odd,), (ints(14)[0],), must_compile=False)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.int8, torch.uint8, torch.bool, torch.complex64])
+DTYPES = [torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.int8, torch.uint8, torch.bool, torch.complex64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_dtypes(dtype: torch.dtype) -> None:
     def program(rows: list) -> Any:
         return torch.tensor(rows, dtype=dtype), torch.as_tensor(rows, dtype=dtype, device="cpu")

@@ -268,8 +268,8 @@ if numpy is not None:
             raise ValueError("an array that torch does not know")
         return from_numpy(asarray(Interface(a))) if a.size else empty(a.shape, dtype=KINDS[id(a.dtype)])
 
-    KIND_OF_NUMBERS = {
-        frozenset(kinds): numpy.dtype(name)
+    KIND_OF_NUMBERS: dict[frozenset[type], numpy.dtype] = {
+        frozenset[type](kinds): numpy.dtype(name)
         for name, *of in (
             ("bool", (bool,)),
             ("int64", (int,), (int, bool)),

@@ -234,6 +234,8 @@ class Region:
             if record.skip > 0:
                 record.skip -= 1
                 return EAGER
+            if self.ration.waits() and self.rationed(record, code):
+                return EAGER
             if len(native.entries(code)) >= stance.limit(self.config.entry_limit):
                 return self.limit(code)
             with session(history=record.history, config=self.config, refused=record.refused | self.refused):
@@ -243,9 +245,7 @@ class Region:
         """An entry from the disk, or a capture, in a session of its own; what becomes of errors."""
         code = fn.__code__
         try:
-            if self.take(fn, args, record):
-                return RETRY
-            return EAGER if self.rationed(record, code) and self.ration.waits() else self.compile(fn, args, record)
+            return RETRY if self.take(fn, args, record) else self.compile(fn, args, record)
         except Reconsider as e:
             within = e.what == GRADIENTS and not is_grad_enabled()  # the frame begins inside of a `no_grad` that it leaves
             what = SIDE_EXITS if within else e.what

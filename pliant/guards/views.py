@@ -278,13 +278,16 @@ if numpy is not None:
         for kinds in of
     }
     ROWS = ({list}, {tuple}, {list, tuple})
+    DEEPEST = 4  # lists in lists
 
     @view
     def numbers_tensor(items: Any) -> Any:
         """A tensor of the numbers in a list, or in lists of one length: bools, ints that 64 bits hold, or floats. Raises where it holds
         others, or none."""
         kinds, within = {*map(type, items)}, items
-        while kinds in ROWS:
+        for _ in range(DEEPEST):  # a list may hold itself
+            if kinds not in ROWS:
+                break
             within = [*chain.from_iterable(within)]
             kinds = {*map(type, within)}
         return from_numpy(array(items, KIND_OF_NUMBERS[frozenset(kinds)]))

@@ -201,6 +201,25 @@ def test_rows_that_are_written() -> None:
     check(program, *apart, aliased(12), apart[0], aliased(14))
 
 
+def test_a_list_that_holds_itself() -> None:
+    def program(rows: list, x: torch.Tensor) -> Any:
+        return x + len(rows), torch.tensor(rows).sum() if rows[0] is not rows else 0
+
+    def round_about(n: int) -> list:
+        rows: list = []
+        rows += [rows] * n
+        return rows
+
+    def raises(rows: list) -> Any:
+        return torch.tensor(rows)
+
+    check(program, *[(rows, X) for rows in (ints(12)[0], round_about(12), ints(13)[0], round_about(9))])
+    deep = [[[[[[i]]]]] for i in range(12)]
+    check(raises, (ints(12)[0],), (deep,), (ints(13)[0],), must_compile=False)
+    with pytest.raises(ValueError, match="too many dim"):
+        pliant.compile(raises)(round_about(12))
+
+
 class Batch:
     def __init__(self, labels: list) -> None:
         self.labels = labels

@@ -24,6 +24,7 @@ from pliant.export import effects, flows, forms, naming, signature, variants
 from pliant.export.program import CONSTANT, FORMS, USER, Input, Program, Relation, error_name
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
+from pliant.guards.guard import Site
 from pliant.guards.program import compiled
 from pliant.guards.source import Source
 from pliant.interpret import CaptureFailed, UserError, capture
@@ -65,6 +66,9 @@ class Open(History):
 
     def oracle(self) -> Any:
         return self.path.answers()
+
+    def takes_whole(self, site: Site, likely: bool) -> bool:
+        return False  # an argument's items are inputs of the program, each
 
     def is_static(self, source: Source) -> bool:
         root = source.root

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import typing
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from pliant import native
@@ -244,7 +245,7 @@ class Interface:
 
 
 if numpy is not None:
-    from numpy import asarray, geterr  # a program may put functions of its own in their place
+    from numpy import array, asarray, geterr  # a program may put functions of its own in their place
     from torch import empty, from_numpy
 
     NAMES_OF_KINDS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
@@ -266,6 +267,30 @@ if numpy is not None:
         if a.flags.num & READY != ALIGNED or id(a.dtype) not in KINDS:
             raise ValueError("an array that torch does not know")
         return from_numpy(asarray(Interface(a))) if a.size else empty(a.shape, dtype=KINDS[id(a.dtype)])
+
+    KIND_OF_NUMBERS: dict[frozenset[type], numpy.dtype] = {
+        frozenset[type](kinds): numpy.dtype(name)
+        for name, *of in (
+            ("bool", (bool,)),
+            ("int64", (int,), (int, bool)),
+            ("float64", (float,), (float, int), (float, bool), (float, int, bool)),  # as in PyTorch, where one is a float
+        )
+        for kinds in of
+    }
+    ROWS = ({list}, {tuple}, {list, tuple})
+    DEEPEST = 4  # lists in lists
+
+    @view
+    def numbers_tensor(items: Any) -> Any:
+        """A tensor of the numbers in a list, or in lists of one length: bools, ints that 64 bits hold, or floats. Raises where it holds
+        others, or none."""
+        kinds, within = {*map(type, items)}, items
+        for _ in range(DEEPEST):  # a list may hold itself
+            if kinds not in ROWS:
+                break
+            within = [*chain.from_iterable(within)]
+            kinds = {*map(type, within)}
+        return from_numpy(array(items, KIND_OF_NUMBERS[frozenset(kinds)]))
 
     @view
     def scalar_number(s: Any) -> Any:

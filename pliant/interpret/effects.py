@@ -14,7 +14,7 @@ from pliant.guards.views import walked
 from pliant.interpret import frozen_leaves, set_order, shadows, tracebacks
 from pliant.interpret.capture import UNSET, Effect
 from pliant.interpret.late_text import TextNeeded
-from pliant.interpret.shadows import WRITTEN, Shadow, stored
+from pliant.interpret.shadows import WRITTEN, Shadow, stored, stored_items, unchanged
 from pliant.interpret.world import World
 from pliant.native import unwritten
 
@@ -154,13 +154,6 @@ def untouched(h: Shadow, o: dict, c: dict) -> bool:
     return not n
 
 
-def unchanged(h: Shadow, key: Any, now: Any, before: Any) -> bool:
-    put = h.located.get(key, UNSET)
-    if put is UNSET:
-        return now is before
-    return put is not WRITTEN and now is put
-
-
 def dict_difference(world: World, h: Shadow, out: list[Effect]) -> None:
     o, c = stored(h.orig), stored(h.copy)
     if untouched(h, o, c):
@@ -218,11 +211,6 @@ def sequence_difference(world: World, h: Shadow, out: list[Effect]) -> None:
     else:
         shadows.read_all(world, h.copy)
         out.append(Effect("deque_replace", h.orig, (list(h.copy),)) if kind == "deque" else spliced(h))
-
-
-def stored_items(c: Any) -> Any:
-    """What a list or deque stores: a subclass may have its own idea of its length and items."""
-    return c if type(c) is list or not isinstance(c, list) else list(list.__iter__(c))
 
 
 def spliced(h: Shadow) -> Effect:

@@ -12,16 +12,19 @@ from pliant.graph.originals import ORIGINAL, operator, torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import graph_call
 from pliant.interpret.gate import to_graph
+from pliant.interpret.number_lists import as_index
 from pliant.interpret.wrappers import is_stand
 
-PLAIN = {int, slice, torch.SymInt, type(None), type(Ellipsis), bool, list}
+PLAIN = {int, slice, torch.SymInt, type(None), type(Ellipsis), bool}
 
 
 def plain(k: Any) -> Any:
     """An index with what stands for numbers and arrays of others replaced by what torch is given for it."""
     if type(k) is tuple:
-        items = [x if type(x) in PLAIN else number(to_graph(operator.getitem, x)) for x in k]
+        items = [as_index(x) if type(x) is list else x if type(x) in PLAIN else number(to_graph(operator.getitem, x)) for x in k]
         return k if all([x is y for x, y in zip(items, k)]) else tuple(items)
+    if type(k) is list:
+        return as_index(k)
     return k if type(k) in PLAIN else number(to_graph(operator.getitem, k))
 
 

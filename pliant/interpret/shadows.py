@@ -34,6 +34,8 @@ HELD_DICT = (types.GetSetDescriptorType, types.MemberDescriptorType)  # what a c
 WRITTEN = type("Written", (), {"__repr__": lambda self: "WRITTEN"})()
 C_FIELDS = {collections.defaultdict: ("default_factory",), collections.deque: ("maxlen",)}
 DICTS = (dict, collections.OrderedDict)
+NUMBERS = {bool, int, float}
+NUMBERS_TENSOR = "numbers_tensor"  # what `guards.views` makes of a list of them; `World.reads` holds the input
 CONTAINERS = {list, dict, set, collections.OrderedDict, collections.deque, collections.defaultdict, collections.Counter, tuple}
 CONSTANT_TYPES = {str, bytes, bool, type(None), complex, type(Ellipsis), type(NotImplemented), int, float, torch.dtype, torch.device}
 
@@ -375,6 +377,32 @@ def index(world: World, h: Shadow, i: int) -> Any:
     return v
 
 
+def unchanged(h: Shadow, key: Any, now: Any, before: Any) -> bool:
+    put = h.located.get(key, UNSET)
+    if put is UNSET:
+        return now is before
+    return put is not WRITTEN and now is put
+
+
+def stored_items(c: Any) -> Any:
+    """What a list or deque stores: a subclass may have its own idea of its length and items."""
+    return c if type(c) is list or not isinstance(c, list) else list(list.__iter__(c))
+
+
+def as_it_was(h: Shadow) -> bool:
+    """Whether the program sees a list as it was when the call began."""
+    o, c = stored_items(h.orig), stored_items(h.copy)
+    return len(o) == len(c) and all([unchanged(h, i, x, v) for i, (x, v) in enumerate(zip(c, o, strict=True))])
+
+
+def filled(world: World, h: Shadow) -> None:
+    """The program asks whether there are any items."""
+    if type(h.orig) is list and h.orig and not h.keys_known and as_it_was(h):
+        reaches(world, h, 0)
+    else:
+        length(world, h)
+
+
 def reaches(world: World, h: Shadow, i: int) -> None:
     """The program relied on there being an item `i` in a list, whatever it is."""
     if h.keys_known or i in h.located:
@@ -420,9 +448,21 @@ def countable(h: Shadow) -> bool:
     return not h.keys_known and h.owner is None and type(h.orig) in (list, dict)
 
 
+def counted(world: World, h: Shadow) -> bool:
+    """Whether this is a list of numbers, and either an input of the graph (`number_lists.py`), or of another length the last time."""
+    f, history = vm.frame, world.history
+    if f is None or history is None or type(h.orig) is not list or not {*map(type, h.orig)} <= NUMBERS:
+        return False
+    known = (h.source.apply(NUMBERS_TENSOR), NUMBERS_TENSOR) in world.reads
+    return known or history.takes_whole(f.decoded.site(f.pc - 1 if f.pc else 0), False)
+
+
 def changing_length(world: World, h: Shadow) -> Any:
     """How many items there are, as a symbolic number."""
     world.unusual()
+    whole = world.reads.get((h.source.apply(NUMBERS_TENSOR), NUMBERS_TENSOR))
+    if whole is not None:
+        return whole.sizes[0] + (len(h.copy) - len(h.orig))
     source = h.source.length()
     before = world.reads.get((source, "int"), UNSET)
     if before is UNSET:

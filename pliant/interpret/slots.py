@@ -162,7 +162,7 @@ def truth(v: Any) -> bool:
         if type(m) is FunctionType:
             return truth(compare(operator.ne, length(v), 0))
         if h is not None:
-            shadows.length(vm.world, h)
+            shadows.filled(vm.world, h)
     if opaque(v):
         raise Break("PL0007", f"the truth of a {t.__module__}.{t.__qualname__}", clean=True)
     return captured(bool, v)
@@ -205,14 +205,18 @@ def length(o: Any) -> Any:
     world = vm.world
     h = world.by_copy.get(id(o))
     if h is not None:
-        f = vm.frame
-        if shadows.countable(h) and (changes(h) or f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1])):
-            return shadows.changing_length(world, h)  # here it was pinned before, and was another one the next time
+        if shadows.countable(h) and (changes(h) or shadows.counted(world, h) or pinned_here(vm.frame)):
+            return shadows.changing_length(world, h)
         shadows.length(world, h)
         return len(o)
     if opaque(o):
         raise Break("PL0007", f"the length of a {t.__module__}.{t.__qualname__}", clean=True)
     return len(o)
+
+
+def pinned_here(f: Any) -> bool:
+    """Whether a length was pinned at this instruction, and was another one the next time."""
+    return f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1])
 
 
 def as_length(n: Any) -> Any:

@@ -17,6 +17,8 @@ its guard fails, and the guard says what to do differently next time:
 | a loop walks                               |                                                                       |
 | the same in a function that does hardly    | the graph breaks where it is called (`functions_apart.py`)            |
 | anything with tensors                      |                                                                       |
+| the length, or an item, of a list of       | at once: the list is an input there (`whole_lists.py`)                |
+| numbers that becomes a tensor              |                                                                       |
 | what a question about the process answers  | after SHORT_CUTS failures: the graph breaks where the program asks    |
 | an object that is guarded itself, since it | at once: where it is a key, its item is found by whichever is there   |
 | equals itself alone                        |                                                                       |
@@ -57,6 +59,7 @@ from pliant.jit.resume import origin_of
 from pliant.jit.short_lists import ShortLists
 from pliant.jit.small_sizes import SmallSizes
 from pliant.jit.weak_ids import WeakIdDict
+from pliant.jit.whole_lists import WholeLists
 from pliant.native import made_in_python
 from pliant.symbolic.dims import Dim
 
@@ -89,6 +92,7 @@ class Sites:
         self.failures: WeakIdDict[collections.Counter[int]] = WeakIdDict()
         self.branches = Branches()
         self.lists = ShortLists()
+        self.numbers = WholeLists()
         self.plain = PlainPython()
         self.functions = Functions()
         self.made: set[ClassName] = set()  # classes that captured code makes: each of its calls makes others
@@ -173,6 +177,10 @@ class History:
         """Whether the sizes of this tensor are part of what is compiled (the state of an export)."""
         return False
 
+    def takes_whole(self, site: Site, likely: bool) -> bool:
+        """Whether a list of numbers is one input at this instruction, which makes a tensor of it. `likely`: others will come."""
+        return self.sites.numbers.takes(site, likely)
+
     def oracle(self) -> Any:
         """What answers questions that only the run could, one side of a branch after the other (export). None: nobody does."""
         return None
@@ -245,6 +253,8 @@ class History:
         if kind == "TENSOR_MATCH":
             if source not in self.dynamic and module_state(source) and any(n is not None for n in value.sizes):
                 self.note(self.dynamic, source, "dynamic")
+        elif (kind == "LENGTH" or source.op == "index") and self.sites.numbers.changed(guard.site):
+            return
         elif kind == "EQ_MATCH" and type(value) in (int, float) and not self.is_dynamic(source):
             self.note(self.dynamic, source, "dynamic")
             self.remember((source,))

@@ -53,6 +53,7 @@ from pliant.jit.nested_frames import Below
 from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import entries
 from pliant.jit.plain_python import DECISION, UNKNOWN, exit_name
+from pliant.jit.rations import Ration
 from pliant.jit.reconstruct import CannotReconstruct
 from pliant.jit.stance import where
 from pliant.jit.tiers import Exchange, Storing, places_of
@@ -150,6 +151,7 @@ class Region:
         self.context.branches = self.sites.branches if self.own and not config.fullgraph else None
         self.verifier = Verifier(self, config.verify) if config.verify else None
         self.tried: weakref.WeakKeyDictionary[Any, trials.Trial] = weakref.WeakKeyDictionary()  # entry points
+        self.ration = Ration()
 
     def entry_point(self, fn: FunctionType, **twin: Any) -> Any:
         """A callable around `fn`. `twin`: `origin` and `follow`, if it is another function's (`compile.twin_of`)."""
@@ -185,6 +187,7 @@ class Region:
         """Forget everything, as if never called."""
         self.close()
         self.sites = Sites()
+        self.ration = Ration()
         if self.context.branches is not None:
             self.context.branches = self.sites.branches
         self.records.clear()
@@ -230,6 +233,8 @@ class Region:
                 return EAGER
             if record.skip > 0:
                 record.skip -= 1
+                return EAGER
+            if self.ration.waits() and self.rationed(record, code):
                 return EAGER
             if len(native.entries(code)) >= stance.limit(self.config.entry_limit):
                 return self.limit(code)
@@ -430,9 +435,15 @@ class Region:
             native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
         return EAGER
 
+    def rationed(self, record: Record, code: CodeType) -> bool:
+        """Whether captures of this code are others of what was captured before, in a region in which the graph breaks."""
+        tried = record.captures > 0 and len(self.codes) > 1 and self.verifier is None and trials.wanted(self.config)
+        return tried and not trials.in_group() and not checkpoints.awaited(code)
+
     def compile(self, fn: FunctionType, args: tuple, record: Record, key: bytes | None) -> tuple:
         code = fn.__code__
         frame_id = f"{record.number}/{record.captures}"
+        worked = time.thread_time()
         refused = len(record.refused)
         for known in list(self.records.values()):
             known.learn_from_disk()
@@ -472,6 +483,8 @@ class Region:
         with torch._C.DisableTorchFunction():  # what looks at traced tensors is no matter of the program's classes and modes
             emitted = emit(found, fn, self.context, start=start)
         entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record, key)
+        if self.rationed(record, code):
+            self.ration.captured(worked)
         record.captures += 1
         if record.died > SHORT_LIVED and not self.config.fullgraph:
             record.skip = 1 << min(record.died - SHORT_LIVED, MOST_SKIPPED)

@@ -105,6 +105,16 @@ def numpys(c):
     f = c(f)
     return [v for n in (2, 3) for v in f(np.arange(n, dtype=np.float64), torch.ones(n)).tolist()]
 
+def numbers_in_lists(c):
+    def f(rows, x):
+        return torch.tensor(rows) + x[rows].sum() if rows else x
+    f = c(f)
+    def g(rows, x):  # a short one is an input since another was there
+        return torch.tensor(rows).sum() + len(rows)
+    g = c(g)
+    x = torch.arange(50.0)
+    return [f(list(range(n)), x).sum().item() for n in (12, 20, 30, 0, 5)] + [g([n] * n, x).item() for n in (3, 4, 6, 5)]
+
 def backends(c):
     def f(q):
         return F.scaled_dot_product_attention(q, q, q) * (2 if torch.backends.mha.get_fastpath_enabled() else 3)
@@ -123,7 +133,7 @@ import pliant, programs
 programs.IN_ORDER = {in_order}
 answer = [programs.{name}(lambda f: pliant.compile(f, strict=True, background=False)), programs.{name}(lambda f: f)]
 """
-NAMES = ("adam", "freed", "functional", "two", "one_for_two", "draws", "members", "numpys", "backends", "distributions")
+NAMES = ("adam", "freed", "functional", "two", "one_for_two", "draws", "members", "numpys", "numbers_in_lists", "backends", "distributions")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import pliant
 from pliant import events, native
-from pliant.jit import trials
+from pliant.jit import rations, trials
 
 
 class Script:
@@ -269,3 +269,30 @@ def test_none_where_the_background_is_off(monkeypatch):
         for _ in range(100):
             still(torch.ones(4))
     assert not trials.wanted(pliant.config.Config(background=True, fullgraph=True))
+
+
+def test_captures_of_known_code_are_rationed(monkeypatch):
+    """Once the free ones are used up, CPython runs what no entry fits: answers stay eager's. Code that is new is captured still."""
+    monkeypatch.setattr(rations, "FREE", 1)
+    monkeypatch.setattr(rations, "SHARE", 1e9)
+
+    def program(x, what, more):
+        y = x * 2
+        pliant.graph_break()
+        z = y + len(str(what)) if what else y - 1
+        if more:
+            pliant.graph_break()
+            z = z.exp()
+        return z, what
+
+    fn = pliant.compile(program, background=True)
+    x = torch.arange(4.0)
+    for _ in range(2):
+        pliant.reset()  # and the ration is a new one
+        before, counts = pliant.stats()["captures"], []
+        for what in (1, 2.5, "three", None, (4, 5), b"6", True, 1):
+            got, want = fn(x, what, False), program(x, what, False)
+            assert torch.equal(got[0], want[0]) and got[1] is want[1]
+            counts.append(pliant.stats()["captures"] - before)
+        assert counts[0] == 2 and counts[1:] == [3] * 7
+    assert torch.equal(fn(x, 1, True)[0], program(x, 1, True)[0])

@@ -8,6 +8,7 @@ from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.originals import numpy as np
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
+from pliant.interpret import number_lists
 from pliant.interpret.arrays.dtypes import BOOL, NUMPY, SCALARS, TORCH, Unsure, dtype_of, fits, torch_dtype
 from pliant.interpret.arrays.proxies import TracedArray, TracedScalar, whole_array
 from pliant.interpret.arrays.table import constant
@@ -90,6 +91,10 @@ def asarray(x: Any, dtype: Any = None) -> TracedArray:
     if t is TracedTensor:
         a = lent(x)
         return a if dt is None or dt is a.dtype else whole_array(to(a.tensor, dt))
+    if t is list and (dt is None or dt in TORCH):
+        found = number_lists.as_array(x, TORCH.get(dt))  # type: ignore[arg-type]
+        if found is not None:
+            return whole_array(found)
     if constant(x):
         return whole_array(constant_tensor(np.array(x, dt)))
     if t in WEAK:

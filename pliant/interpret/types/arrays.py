@@ -11,6 +11,7 @@ except ImportError:  # torch works without it
 
 if np is not None:
     from pliant.graph.originals import operator, torch
+    from pliant.interpret import number_lists
     from pliant.interpret.arrays import drawing, errstate, indexing, making, methods, operators, outside, sampling, torch_side, ufuncs
     from pliant.interpret.arrays.dtypes import CANON, SCALARS
     from pliant.interpret.arrays.operands import asarray, to
@@ -139,4 +140,5 @@ if np is not None:
         getattr=errstate.getattr_, setattr=errstate.setattr_, to_c=held,
     )  # fmt: skip
     row(name="method of np.errstate", stands=(errstate.ErrorsMethod,), call=errstate.call, to_c=held)
+    number_lists.enter()
     _ = drawing, making, sampling

@@ -35,10 +35,15 @@ def encode_offsets(table: Offsets, paths: Paths) -> list[tuple]:
     return [row for row in rows if row[0] is not None]
 
 
+def tables_of(history: History) -> tuple[Offsets, ...]:
+    """What is known of instructions."""
+    return history.sites.breaks, history.sites.loops, history.sites.numbers.whole
+
+
 def encode_lessons(history: History, refused: Iterable[str], paths: Paths) -> bytes:
     """`paths` is of its own: it numbers the sources of these lessons."""
     sources = [encode_sources(found, paths) for found in (history.dynamic, history.kin, history.opaque, history.keyed)]
-    offsets = [encode_offsets(table, paths) for table in (history.sites.breaks, history.sites.loops)]
+    offsets = [encode_offsets(table, paths) for table in tables_of(history)]
     listed = encode_places([where for where, items in history.places.items() if items is None], paths)
     apart = [found for code in history.sites.functions.all_apart() if (found := paths.code(code)) is not None]
     return marshal.dumps((sources, offsets, listed, apart, sorted(refused), paths.rows))
@@ -68,7 +73,7 @@ class Lessons:
         for known, new in zip((history.dynamic, history.kin, history.opaque, history.keyed), sources, strict=True):
             known.update([found[i] for i in new])
         history.remember([found[i] for i in sources[0]])
-        for table, new in zip((history.sites.breaks, history.sites.loops), offsets, strict=True):
+        for table, new in zip(tables_of(history), offsets, strict=True):
             for (owner, way), at in new:
                 code = inner_code(self.objects[owner], way)
                 if code is not None:

@@ -79,6 +79,7 @@ int pl_shadows_init(PyObject *module);
 int pl_shared_init(PyObject *module);
 int pl_marks_init(PyObject *module);
 int pl_sets_init(PyObject *module);
+int pl_by_identity_init(PyObject *module);
 
 #ifdef __cplusplus
 }

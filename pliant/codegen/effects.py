@@ -12,7 +12,7 @@ from pliant.graph.schema import KNOWN
 from pliant.graph.seeding import OF_STATES
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
-from pliant.lower.program import ExternalCall, is_aten
+from pliant.lower.program import OURS, ExternalCall
 
 OWN = FLOWS | growing.READERS | WAYS | {*OF_STATES}
 """Operations of pliant's own that write nothing of others."""
@@ -23,7 +23,7 @@ DECLARED = (*KNOWN, *[f"pliant::{name}" for name in RECURRENT], "pliant_numpy::"
 
 def is_kernel(target: Any) -> bool:
     """Is this a kernel of ours, in the place of operators?"""
-    return not is_aten(target)
+    return type(target) in OURS
 
 
 def cannot_repeat(op: Any, memory: set[int]) -> bool:

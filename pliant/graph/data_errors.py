@@ -177,6 +177,8 @@ def sized_by_data(op: Any) -> bool:
         return False
     made = op.outs[0]
     sizes = [n.node for n in made.sizes if type(n) is not int and not n.node.expr.backed]
+    if not sizes:
+        return False
     sizes = [n for n in sizes if not n.scope.known_true(numbers.ge(n.expr, 0))]
     if not sizes:
         return False
@@ -208,7 +210,15 @@ def may_raise(op: Any) -> bool:
 
 
 def raises_on_data(op: Any) -> bool:
+    if never_raises(op.target):
+        return False
     return op.target in CHECKS_DATA and op.target is not ITEM or depends(op.target) and raises_here(op) or of_others(op.target)
+
+
+@of_operator
+def never_raises(target: Any) -> bool:
+    """Is there no data that the operator raises on? That of most is so, and asked of every operation."""
+    return (target not in CHECKS_DATA or target is ITEM) and not depends(target) and not of_others(target)
 
 
 KNOWN_NAMESPACES = ("pliant", "quantized_decomposed")

@@ -79,11 +79,14 @@ VARIES = (torch.SymInt, torch.SymFloat)
 def refuse(op: Any) -> None:
     """Raises what ATen raises where it has no code for this operation and these dtypes, or a number does not fit. What fits and varies is
     guarded to fit; a number that only the run knows is left to ATen."""
-    error = why_not(op, [a for a in op.args if type(a) is TracedTensor])
     tensors = op_inputs(op)
-    if error is None and (unlike(tensors) or has_outs(op.target)) and may_try(op):
+    odd = unlike(tensors)
+    if not odd and takes_usual(op.target) and not (beside_texts(op) or beside_complex(op) or beside_settings(op)):
+        return  # most are such
+    error = why_not(op, [a for a in op.args if type(a) is TracedTensor])
+    if error is None and (odd or has_outs(op.target)) and may_try(op):
         error = refusal(known(op))
-    if error is None and op.target in TOGETHER and unlike(tensors):
+    if error is None and odd and op.target in TOGETHER:
         error = refusal(together(op))
     if error is None and op.target in BOUNDS:
         error = beyond_bounds(op)
@@ -112,6 +115,13 @@ def refuse(op: Any) -> None:
         if lost or large or type(v) is float and not least <= v < 127:
             with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
                 convert(v, dtype=made.dtype, device="cpu")
+
+
+@of_operator
+def takes_usual(target: Any) -> bool:
+    """Does nothing but unusual dtypes and settings make an operator refuse what fake tensors take?"""
+    name = target._schema.name
+    return not (name in CHECKED or "bitwise" in name or has_outs(target) or target in BOUNDS or target in RANGES)
 
 
 RANGES = Column("ends")
@@ -170,20 +180,16 @@ def implemented(op: Any) -> bool:
 
 def why_not(op: Any, tensors: Sequence[TracedTensor]) -> Exception | None:
     """What ATen says that it does not do for these dtypes, of pointwise operations, or for a text of its settings."""
-    usual = not mixed(tensors) and all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name
-    if not usual or any([type(v) is str for v in (*op.args, *op.kwargs.values())]):
+    usual = not unlike(tensors) and "bitwise" not in op.target._schema.name
+    if not usual or beside_texts(op):
         return refusal(known(op)) if pointwise(op.target) and may_try(op) else None
     return refusal(known(op)) if (beside_complex(op) or beside_settings(op)) and may_try(op) else None
 
 
-def mixed(tensors: Sequence[TracedTensor]) -> bool:
-    """Whether floats of several precisions meet."""
-    return len({t.dtype for t in tensors if t.dtype in FLOATS}) > 1
-
-
 def unlike(tensors: Sequence[TracedTensor]) -> bool:
     """Whether there is more, or something else, than floats of one of the usual dtypes."""
-    return mixed(tensors) or not all([t.dtype in ALL for t in tensors])
+    dtypes = {t.dtype for t in tensors}
+    return bool(dtypes) and (len(dtypes) > 1 or dtypes.pop() not in ALL)
 
 
 def together(op: Any) -> Exception | None:
@@ -213,6 +219,11 @@ def together(op: Any) -> Exception | None:
             except Exception as e:
                 _known[key] = e.with_traceback(None)
     return _known[key]
+
+
+def beside_texts(op: Any) -> bool:
+    """Whether an argument is a text."""
+    return str in map(type, op.args) or str in map(type, op.kwargs.values())
 
 
 def beside_complex(op: Any) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.originals import torch
+from pliant.graph.own_operators import register_fake
 from pliant.graph.seeding import LIBRARY
 
 GENERATOR: random.Random = random.seed.__self__  # type: ignore[attr-defined]
@@ -36,7 +37,7 @@ def drawn(draw: Callable[[], float]) -> Callable[[], torch.Tensor]:
 for _name, _draw in DRAWS.items():
     LIBRARY.define(f"{_name}() -> Tensor", tags=RANDOM)
     LIBRARY.impl(_name, drawn(_draw), "CompositeExplicitAutograd")
-    torch.library.register_fake(f"pliant::{_name}", lambda: torch.empty((), dtype=torch.float64, device="cpu"), lib=LIBRARY)
+    register_fake(LIBRARY, _name, lambda: torch.empty((), dtype=torch.float64, device="cpu"))
 
 
 def below(n: int) -> torch.Tensor:
@@ -49,16 +50,16 @@ def seed(number: int) -> None:
 
 LIBRARY.define("python_randbelow(SymInt n) -> Tensor", tags=RANDOM)
 LIBRARY.impl("python_randbelow", below, "CompositeExplicitAutograd")
-torch.library.register_fake("pliant::python_randbelow", lambda n: torch.empty((), dtype=torch.int64, device="cpu"), lib=LIBRARY)
+register_fake(LIBRARY, "python_randbelow", lambda n: torch.empty((), dtype=torch.int64, device="cpu"))
 LIBRARY.define("python_seed(int seed) -> ()")
 LIBRARY.impl("python_seed", seed, "CompositeExplicitAutograd")
-torch.library.register_fake("pliant::python_seed", lambda number: None, lib=LIBRARY)
+register_fake(LIBRARY, "python_seed", lambda number: None)
 
 if NUMPYS is not None:
     for _name in ("numpy_random", "numpy_gauss"):  # many at once: as one after the other
         LIBRARY.define(f"{_name}_many(SymInt n) -> Tensor", tags=RANDOM)
         LIBRARY.impl(f"{_name}_many", lambda n, draw=DRAWS[_name]: torch.from_numpy(draw(n)), "CompositeExplicitAutograd")
-        torch.library.register_fake(f"pliant::{_name}_many", lambda n: torch.empty((n,), dtype=torch.float64, device="cpu"), lib=LIBRARY)
+        register_fake(LIBRARY, f"{_name}_many", lambda n: torch.empty((n,), dtype=torch.float64, device="cpu"))
 
 NUMBERS: dict[str, Any] = {name: getattr(torch.ops.pliant, name).default for name in DRAWS}
 MANY: dict[str, Any] = {name: getattr(torch.ops.pliant, f"{name}_many").default for name in DRAWS if name.startswith("numpy_")}

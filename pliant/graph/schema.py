@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from pliant import native
 from pliant.graph import symnode
 from pliant.graph.operators import Column
 from pliant.graph.originals import torch
@@ -45,15 +46,7 @@ UNDECLARED_VIEWS.update({torch.ops.aten._unsafe_view.default: "self", torch.ops.
 
 def of_operator(fn: Callable[[Any], T]) -> Callable[[Any], T]:
     """`fn` of an operator, worked out once. Looked up by identity: operators hash themselves in Python, which takes longer."""
-    known: dict[int, tuple[Any, T]] = {}  # with the operator, so that nobody else gets its number
-
-    def look_up(target: Any) -> T:
-        found = known.get(id(target))
-        if found is None:
-            found = known[id(target)] = (target, fn(target))
-        return found[1]
-
-    return look_up
+    return native.ByIdentity(fn)
 
 
 @of_operator

@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 from pliant.graph.originals import torch
+from pliant.graph.own_operators import register_fake
 
 LIBRARY = torch.library.Library("pliant", "FRAGMENT")
 LIBRARY.define("manual_seed(SymInt seed) -> ()")
@@ -84,12 +85,12 @@ def generator_in(value: torch.Tensor) -> torch.Generator:
 LIBRARY.impl("manual_seed", seed_all, "CompositeExplicitAutograd")
 LIBRARY.impl("get_rng_state", state, "CompositeExplicitAutograd")
 LIBRARY.impl("set_rng_state", set_state, "CompositeExplicitAutograd")
-torch.library.register_fake("pliant::manual_seed", lambda number: None, lib=LIBRARY)
-torch.library.register_fake("pliant::get_rng_state", lambda: torch.empty(BYTES, dtype=torch.uint8, device="cpu"), lib=LIBRARY)
-torch.library.register_fake("pliant::set_rng_state", lambda value: None, lib=LIBRARY)
+register_fake(LIBRARY, "manual_seed", lambda number: None)
+register_fake(LIBRARY, "get_rng_state", lambda: torch.empty(BYTES, dtype=torch.uint8, device="cpu"))
+register_fake(LIBRARY, "set_rng_state", lambda value: None)
 LIBRARY.impl("seeded_state", seeded_state, "CompositeExplicitAutograd")
 LIBRARY.impl("load_generator", load, "CompositeExplicitAutograd")
 LIBRARY.impl("store_generator", store, "CompositeExplicitAutograd")
-torch.library.register_fake("pliant::seeded_state", lambda number: torch.empty(BYTES, dtype=torch.uint8, device="cpu"), lib=LIBRARY)
-torch.library.register_fake("pliant::load_generator", lambda value: None, lib=LIBRARY)
-torch.library.register_fake("pliant::store_generator", lambda value: None, lib=LIBRARY)
+register_fake(LIBRARY, "seeded_state", lambda number: torch.empty(BYTES, dtype=torch.uint8, device="cpu"))
+register_fake(LIBRARY, "load_generator", lambda value: None)
+register_fake(LIBRARY, "store_generator", lambda value: None)

@@ -48,15 +48,17 @@ def check(trace: Any, n: int, f: Any) -> None:
     see that; else it is noted what was done before."""
     for i in range(n, len(trace.ops)):
         op = trace.ops[i]
-        if op_info(op.target).writes:
+        writes, may = op_info(op.target).writes, raises(op)
+        if writes:
             check_apart(trace, op)
-        if op.site is not None and (raises(op) or op.binds):
+        if op.site is not None and (may or op.binds):
             raised_before.check(op.site, op.target._schema.name)
-        if not (raises(op) or op.binds or op_info(op.target).writes) and not is_dirty(trace, i):
+        dirty = is_dirty(trace, i)
+        if not dirty and not (may or op.binds or writes):
             continue
-        if not (is_dirty(trace, i) or is_written(trace, op) and leaves_a_part(trace.ops, i)):
+        if not (dirty or is_written(trace, op) and leaves_a_part(trace.ops, i)):
             continue
-        raising = raises(op) or implemented.untold(op)
+        raising = may or implemented.untold(op)
         if not raising and not op.binds:
             continue
         if raising and (caught_from_others(f) if of_others(op.target) else caught(f)):
@@ -66,7 +68,7 @@ def check(trace: Any, n: int, f: Any) -> None:
         try:
             note(trace, n)
         except Break:
-            if raises(op):
+            if may:
                 raise
             continue  # a number is told, which raises nothing: if something is asserted of it, that breaks (`before_assertion`)
         return

@@ -101,7 +101,7 @@ def compile(
     with contextlib.suppress(PliantError):  # which the first call tells
         if config.background:
             target.current().fingerprint()  # the background loads what makes code
-        else:
+        elif config.backend == "native":
             target.current().product_dtypes()  # what makes code is loaded now, not in the first call
     if model is None:
         return functools.partial(_compile, config=config, disable=disable)

@@ -56,7 +56,7 @@ from pliant.jit.plain_python import DECISION, UNKNOWN, exit_name
 from pliant.jit.rations import Ration
 from pliant.jit.reconstruct import CannotReconstruct
 from pliant.jit.stance import where
-from pliant.jit.tiers import Exchange, Storing, places_of
+from pliant.jit.tiers import Exchange, Storing, forget_gone, places_of
 from pliant.jit.verify.verifier import Verifier
 from pliant.jit.weak_ids import WeakIdDict
 from pliant.lower import pipeline
@@ -725,6 +725,7 @@ def reset_all() -> None:
     for region in called_regions():
         region.reset()
     _called.clear()
+    forget_gone()
 
 
 __all__ = ["Info", "PliantError", "Region", "called_regions", "reset_all"]

@@ -22,12 +22,17 @@ from pliant.lower import pipeline
 
 MOST_KEPT = 8
 """For how many entries that are gone machine code is made nevertheless, since the disk keeps them, of one function: models come and go, and
-the next one is found there."""
+the next one is found there. `reset()` counts anew."""
 MOST_TRIES = 3
 """How often machine code is begun anew where the program changes PyTorch's settings meanwhile."""
 
 
 _gone: collections.Counter[bytes] = collections.Counter()
+
+
+def forget_gone() -> None:
+    """Count anew for which entries that are gone machine code is made."""
+    _gone.clear()
 
 
 class Exchange:

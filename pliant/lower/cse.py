@@ -189,10 +189,10 @@ def without_detached_factories(ops: list[Any], seen: set[int], same: Same) -> li
 
 def equal_tensor(op: Any, result: TracedTensor, same: Same, exposed: set[int]) -> TracedTensor | None:
     """The existing tensor with the memory and the metadata of `result`."""
-    if op.target is COPY_CONSTANT:
-        return op.args[0] if result.storage_id not in exposed else None
-    base = view_base(op)
     identity = is_identity(op.target)
+    if not identity and not views.viewed(op.target):
+        return op.args[0] if op.target is COPY_CONSTANT and result.storage_id not in exposed else None
+    base = view_base(op)
     if base is None:
         return op.args[0] if identity and isinstance(op.args[0], TracedTensor) and op.args[0] is not result else None
     same.bases[result.vid] = base

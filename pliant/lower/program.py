@@ -157,9 +157,12 @@ class ExternalCall:
 REUSE = Reuse()
 
 
+OURS = frozenset((KernelCall, SegmentCall, ExternalCall, Reuse))
+
+
 def is_aten(target: Any) -> bool:
     """An operator of PyTorch or of a library for it, rather than something of ours."""
-    return not isinstance(target, (KernelCall, SegmentCall, ExternalCall, Reuse))
+    return type(target) not in OURS
 
 
 @dataclass(slots=True, eq=False)

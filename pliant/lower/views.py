@@ -78,6 +78,8 @@ def view_steps(ops: Iterable[Any]) -> dict[int, ViewStep]:
 def views_made(ops: Iterable[Any]) -> Iterator[tuple[TracedTensor, ViewStep]]:
     """Each result that is a view, and how it was made."""
     for op in ops:
+        if not viewed(op.target):
+            continue
         for i, out in enumerate(op.outs):
             base = view_base(op, i) if isinstance(out, TracedTensor) else None
             if base is not None:

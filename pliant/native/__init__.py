@@ -28,6 +28,7 @@ Names (all of `pliant.native._core`):
 - `same_names(dict or class, names, values)`, `same_code(functions, codes)`: a namespace is what it was (`namespaces.c`);
 - `places_in_set(s)`, `set_of(members, places, hashes, frozen)`, `set_become(...)`, `set_clone(s)`: where members lie (`sets.cpp`);
 - `layouts(*tensors)`, `places(*tensors)`: what compiled code knows of tensors, as bytes; the latter with the addresses of their memory;
+- `ByIdentity(fn)`: a function of one object whose answers are kept (`by_identity.cpp`);
 - `has_end(value)`: when the last reference to it goes, code may run;
 - `set_mode(OFF | RUN | CAPTURE)`, `get_mode()`, `call_in_mode(mode, fn, args, kwargs)`, `call_below(cb, fn, *args, **kwargs)`,
   `set_run_callback(cb)`, `set_capture_callback(cb, classify)`, `reset_classes()`, `call_captured(fn, args, kwargs)`, `hook_installed()`.
@@ -62,6 +63,7 @@ from pliant.native._core import (
     SKIP_RECURSIVE,
     WAYS,
     Again,
+    ByIdentity,
     Empty,
     Entry,
     EntryPoint,
@@ -122,7 +124,7 @@ from pliant.native.probe import DTYPES, LIBC10, LIBTORCH, install_allocator, ins
 
 __all__ = [
     "ALIGNMENT", "CAPTURE", "FAILURES", "MOST_ARGUMENTS", "OFF", "OPS", "OUT_OF_MEMORY", "PASS", "POSTFIX", "PRODUCT_FLAGS",
-    "RECURRENT_FLAGS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "WAYS", "Again", "Entry", "EntryPoint", "FAST_EMPTY",
+    "RECURRENT_FLAGS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "WAYS", "Again", "ByIdentity", "Entry", "EntryPoint", "FAST_EMPTY",
     "FAST_STATE", "FAST_TENSORS", "GlobalState", "Guard", "Launcher", "Leave", "MachineCode", "add_entry", "arena_bytes", "arena_functions",
     "call_below",
     "attention_function", "call_captured", "call_in_mode", "clear", "convolution_function", "counters", "decode_units", "empty_of",

@@ -40,6 +40,10 @@ class Entry:
     info: Any
     hits: int
 
+class ByIdentity:
+    def __init__(self, fn: Callable[[Any], Any]) -> None: ...
+    def __call__(self, target: Any) -> Any: ...
+
 class EntryPoint:
     _left: int
     def __init__(

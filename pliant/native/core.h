@@ -80,6 +80,7 @@ int pl_namespaces_init(PyObject *module);
 int pl_shared_init(PyObject *module);
 int pl_marks_init(PyObject *module);
 int pl_sets_init(PyObject *module);
+int pl_by_identity_init(PyObject *module);
 
 #ifdef __cplusplus
 }

@@ -46,6 +46,38 @@ def test_nothing_heavy_is_loaded(backend):
     assert done.returncode == 0, done.stderr
 
 
+IMPORT = """
+import gc
+import inspect
+import sys
+import traceback
+import torch
+import torch.distributed._functional_collectives  # which looks itself
+
+found = []
+inspect.getmodule = lambda *args: found.append(traceback.format_stack())  # it reads the name of each module's file
+collections = []
+gc.callbacks.append(lambda phase, info: collections.append(info["generation"]))
+if sys.argv[1] == "off":
+    gc.disable()
+import pliant
+
+assert not found, found[0]
+assert max(collections, default=0) == 0, "the import looks through what others have made"
+assert gc.isenabled() is (sys.argv[1] == "on")
+pliant.compile(lambda x: x + 1, backend="aten", background=False)(torch.ones(3))
+assert "llvmlite" not in sys.modules, "without machine code nothing that makes it is loaded"
+pliant.compile(lambda x: x + 1, backend="native", background=False)
+assert "llvmlite" in sys.modules, "what makes code is loaded before the first call"
+"""
+
+
+@pytest.mark.parametrize("collector", ["on", "off"])
+def test_the_import_leaves_alone_what_is_there(collector):
+    done = subprocess.run([sys.executable, "-c", IMPORT, collector], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_readmes_first_program_says_what_the_readme_says_and_ends_well(tmp_path):
     """Default settings: a thread compiles, entries go to disk. The exit code also tells of what is torn down behind Python's end."""
     readme = pathlib.Path(__file__).parents[2] / "README.md"

@@ -19,7 +19,7 @@ from pliant import events, native, turns
 from pliant.codegen import background as module
 from pliant.codegen import native as machine
 from pliant.codegen.background import background, stopped
-from pliant.jit.tiers import Exchange, places_of
+from pliant.jit.tiers import MOST_KEPT, Exchange, _gone, places_of
 from pliant.symbolic.scope import DataDependent, Scope
 from tests.jit.processes import Processes
 
@@ -529,3 +529,9 @@ answer = [entry.info.emitted.executable.source, pliant.stats()]
         processes.close()
     assert "tanh" not in first["answer"][0] and first["answer"][1]["exchanged"] == 1 and first["counters"]["entries_kept"] == 1
     assert "tanh" not in second["answer"][0] and second["answer"][1]["captures"] == 0 and second["answer"][1]["exchanged"] == 0
+
+
+def test_reset_counts_anew_the_entries_that_are_gone():
+    _gone[b"a function"] = MOST_KEPT
+    pliant.reset()
+    assert not _gone

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import types
+import weakref
 
+import pytest
 import torch
 
 from pliant.lower import liveness
@@ -79,3 +83,28 @@ def test_facts_of_operators_are_kept_by_operator():
     known = liveness.of_operator(lambda target: (asked.append(target), str(target))[1])
     add, mul = torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor
     assert [known(t) for t in (add, mul, add, mul)] == [str(t) for t in (add, mul, add, mul)] and asked == [add, mul]
+
+
+def test_an_error_is_no_fact_and_what_was_asked_about_may_go():
+    asked = []
+
+    def fact(target):
+        asked.append(target)
+        if len(asked) == 1:
+            raise KeyError(target)
+        return [target]
+
+    known, add = liveness.of_operator(fact), torch.ops.aten.add.Tensor
+    with pytest.raises(KeyError):
+        known(add)
+    assert known(add) is known(add) and len(asked) == 2
+    for wrong in (lambda: known(), lambda: known(add, add), lambda: known(target=add)):
+        with pytest.raises(TypeError):
+            wrong()
+    holders = [types.ModuleType("holder")]
+    vars(holders[0])["known"] = fact_of = liveness.of_operator(lambda target: [target])
+    fact_of(holders[0])
+    del fact_of
+    gone = weakref.ref(holders.pop())
+    gc.collect()
+    assert gone() is None

@@ -13,6 +13,7 @@ from torch import from_numpy  # a program may put a function of its own in its p
 
 from pliant.graph.originals import numpy as np
 from pliant.graph.originals import torch
+from pliant.graph.own_operators import register_fake
 
 LIBRARY = torch.library.Library("pliant_numpy", "FRAGMENT")
 
@@ -23,7 +24,7 @@ def operator_of_numpy(schema: str, fn: Callable[..., Any], fake: Callable[..., A
     LIBRARY.define(schema)
     LIBRARY.impl(name, as_tensors(fn), "CPU")
     if fake is not None:
-        torch.library.register_fake(f"pliant_numpy::{name}", fake, lib=LIBRARY)
+        register_fake(LIBRARY, name, fake)
     return getattr(torch.ops.pliant_numpy, name).default
 
 

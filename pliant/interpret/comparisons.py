@@ -90,6 +90,13 @@ def alike(fn: Any, a: Any, b: Any) -> Any:
     return other if fn is operator.ne else torch.sym_not(other) if type(other) is torch.SymBool else not other
 
 
+def as_truth(t: TracedTensor) -> Any:
+    """A tensor without dims as the truth or number in it, where the graph may have branches on data; else as it is."""
+    if t.sizes or t.pytype not in PLAIN_TENSORS or t.dtype.is_complex or not whole_loops() or torch._C._len_torch_function_stack():
+        return t
+    return graph_call(ORIGINAL.item, (t,), {}, "item")
+
+
 def inverted(v: Any) -> Any:
     """`not v`, of a number or truth from data."""
     return torch.sym_not(v) if type(v) is torch.SymBool else v == 0

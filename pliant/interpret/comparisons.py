@@ -10,7 +10,7 @@ from typing import Any
 
 from pliant.bytecode import kinds as K
 from pliant.graph.handlers import equal as truth_of_two
-from pliant.graph.originals import ORIGINAL, operator, torch
+from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import shadows
@@ -53,6 +53,32 @@ def of_elements(fn: Any, overload: Any, args: tuple, kw: dict) -> Any:
             return False
     alike = graph_call(torch.eq if overload is EQUAL else torch.isclose, args, kw)
     return graph_call(ORIGINAL.item, (graph_call(torch.all, (alike,), {}),), {}, "item")
+
+
+def as_floats(values: Any, args: tuple) -> list[Any] | None:
+    """Expressions of floats, of which `max(...)` or `min(...)` is one: of floats alone, or beside integers where what comes of it goes
+    to a function that wants a float (`math.exp(min(loss, 20))`). None: which of them it is would be seen by its type."""
+    kinds = {*map(type, values)}
+    if not kinds <= FLOATS:
+        small = all([type(v) in FLOATS or type(v) is int and abs(v) < 2**53 for v in values])
+        if not small or torch.SymFloat not in kinds or len(args) < 2 or not for_a_float(vm.frame, len(args)):
+            return None
+    return [expr_of(float(v) if type(v) is int else v, vm.scope) for v in values]
+
+
+def for_a_float(f: Any, given: int) -> bool:
+    """Whether what the call of `given` arguments, which this frame has begun, gives is the argument of `float` or a function of `math`."""
+    kinds = f.decoded.kinds if f is not None else ()
+    at = next((i for i in range(f.pc, len(kinds)) if kinds[i] is not K.NOP), -1) if kinds else -1
+    if at < 0 or kinds[f.pc - 1] is not K.CALL or kinds[at] is not K.CALL:
+        return False
+    if (f.decoded.ins[f.pc - 1][1], f.decoded.ins[at][1]) != (given, 1):
+        return False
+    return any([any([v is fn for fn in OF_A_FLOAT]) for v in f.stack[-4 - given :][:2]])
+
+
+FLOATS = {float, torch.SymFloat}
+OF_A_FLOAT = (float, math.exp, math.log, math.log2, math.sqrt, math.tanh, math.sin, math.cos)
 
 
 def of_data(v: Any) -> bool:

@@ -31,7 +31,7 @@ from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, s
 from pliant.interpret.binding import STANDS_FOR_C
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.comparisons import any_of, computes_nothing_else, of_data
+from pliant.interpret.comparisons import any_of, as_floats, computes_nothing_else, of_data
 from pliant.interpret.gate import captured_call, has_index, index
 from pliant.interpret.generators import TAKES, Generator, called_generator
 from pliant.interpret.interleaved import lazily, until_heard
@@ -344,15 +344,13 @@ def extremum(fn: Any, symbolic: Any) -> Callable:
             if all([type(v) in (float, torch.SymFloat) for v in values]):  # CPython keeps the first, unless the other one wins
                 a, b = [expr_of(v, vm.scope) for v in values]
                 return to_sym(vm.scope, ops.where(ops.gt(b, a) if fn is max else ops.lt(b, a), b, a))
-        if not kw and 2 < len(values) <= MOST_FLOATS and any(map(of_data, values)) and FLOATS.issuperset(map(type, values)):
-            best = ops.DOORS["fmax" if fn is max else "fmin"]
-            return to_sym(vm.scope, functools.reduce(best, [expr_of(v, vm.scope) for v in values]))
+        if not kw and len(values) <= MOST_FLOATS and any(map(of_data, values)) and (found := as_floats(values, args)) is not None:
+            return to_sym(vm.scope, functools.reduce(ops.DOORS["fmax" if fn is max else "fmin"], found))
         return native(fn, (list(values),) if len(args) == 1 else args, kw)
 
     return pick
 
 
-FLOATS = {float, torch.SymFloat}
 MOST_FLOATS = 64  # of which the largest or smallest is one expression
 
 

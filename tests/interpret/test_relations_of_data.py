@@ -32,6 +32,7 @@ names[i] | names[i - 3] | names[-i] | tn[i % 3] | ["a", "b"][f > 1] | ("lo", "hi
 names[i] + "!" | f"{names[i]}-{i}" | {"k": names[i]} | f"{x[0]:.3f}" | f"{x[0]}" | "{:.2f} {}".format(x[0], i) | "%.2f and %d" % (f, i)
 "%8.3f" % f
 "%e" % f | str(f) + names[i] | max([f, 1.0, f * 2]) | min([f, f + 1, -f]) | int(x[0] > 1) | names[f > 100] | isinstance(names[i], str)
+math.exp(min(f, 20)) | float(max(f, 1)) | math.sqrt(max(f, 0)) | math.tanh(max(2, f, 1.5))
 math.isnan(f) | math.isinf(f) | math.isfinite(f) | math.atan(f) | math.tanh(f) | math.exp(i) | math.sqrt(i)
 """
 RAISING = "math.sqrt(f) | math.log(f) | math.log2(f) | math.exp(f) | math.asin(f) | math.acos(f) | math.sin(f) | math.tan(f) | math.log(i)"
@@ -42,7 +43,8 @@ names[i] == "b" | len(names[i]) | d.get(names[i]) | names[i].upper() | names[i %
 hash(names[i])
 names[i] or "none" | (names.append("z"), names[i]) | (names[i], names.append(names[i])) | max(f, 1) | [1, 2][f > 1] | "%.3f" % i
 names[i:i + 2]
-any(loud(a) for a in (1, i)) | any([i == 1, Loud()]) | i in [Loud(), 1] | (i, Loud()) == (1, Loud()) | sum(i > a for a in (1, 2))
+math.exp(min(20, f, i)) | math.tanh(max(i, f)) | str(min(f, 2)) | [min(f, 20)] | any(loud(a) for a in (1, i)) | any([i == 1, Loud()])
+i in [Loud(), 1] | (i, Loud()) == (1, Loud()) | sum(i > a for a in (1, 2))
 """
 """What is decided by the program's own code, or by identity: eager's answer all the same."""
 

@@ -16,7 +16,6 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret import shadows
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, graph_call
 from pliant.interpret.capture import UNSET
-from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
 from pliant.interpret.state import Break, by_value, vm, whole_loops
 
@@ -81,18 +80,25 @@ FLOATS = {float, torch.SymFloat}
 OF_A_FLOAT = (float, math.exp, math.log, math.log2, math.sqrt, math.tanh, math.sin, math.cos)
 
 
+def is_one(v: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether it is exactly of one of these types; `in` would ask a metaclass of the program's."""
+    t = type(v)
+    return any([t is kind for kind in kinds])
+
+
 def of_data(v: Any) -> bool:
     """Whether a symbolic number or truth comes from data."""
-    return type(v) in SYM_TYPES and expr_of(v, vm.scope).hint is None
+    t = type(v)  # `in` would ask a metaclass of the program's
+    return (t is torch.SymInt or t is torch.SymFloat or t is torch.SymBool) and expr_of(v, vm.scope).hint is None
 
 
 def among(c: Any, x: Any) -> Any:
     """`x in c` of a few numbers, some of which come from data: whether it is one, as one relation. UNSET where it is something else."""
-    if type(x) not in NUMBERS:
+    if not is_one(x, NUMBERS):
         return UNSET
     if type(c) is range and c.step == 1 and type(x) is torch.SymInt and of_data(x):
         return operator.and_(x >= c.start, x < c.stop)
-    if type(c) not in FEW_TYPES or len(c) > FEW or not all([type(y) in COMPARED for y in c]) or not (of_data(x) or any(map(of_data, c))):
+    if not is_one(c, FEW_TYPES) or len(c) > FEW or not all([is_one(y, COMPARED) for y in c]) or not (of_data(x) or any(map(of_data, c))):
         return UNSET
     if any([type(y) is int and y.bit_length() > 63 for y in (x, *c)]):  # symbolic numbers are of 64 bits
         return UNSET
@@ -104,7 +110,7 @@ def among(c: Any, x: Any) -> Any:
 def alike(fn: Any, a: Any, b: Any) -> Any:
     """`a == b` or `a != b` of two tuples or lists of plain values, some of which come from data, as one relation; UNSET where it is
     something else."""
-    if not any([of_data(x) for x in (*a, *b)]) or not all([type(x) in COMPARED for x in (*a, *b)]):
+    if not any([of_data(x) for x in (*a, *b)]) or not all([is_one(x, COMPARED) for x in (*a, *b)]):
         return UNSET
     if any([type(y) is int and y.bit_length() > 63 for y in (*a, *b)]) or any(map(same_float, a, b)):
         return UNSET
@@ -114,13 +120,6 @@ def alike(fn: Any, a: Any, b: Any) -> Any:
         return fn is operator.ne
     other = any_of([x != y if (type(x) in NUMBERS) is (type(y) in NUMBERS) else True for x, y in zip(a, b, strict=True)])
     return other if fn is operator.ne else torch.sym_not(other) if type(other) is torch.SymBool else not other
-
-
-def as_truth(t: TracedTensor) -> Any:
-    """A tensor without dims as the truth or number in it, where the graph may have branches on data; else as it is."""
-    if t.sizes or t.pytype not in PLAIN_TENSORS or t.dtype.is_complex or not whole_loops() or torch._C._len_torch_function_stack():
-        return t
-    return graph_call(ORIGINAL.item, (t,), {}, "item")
 
 
 def inverted(v: Any) -> Any:
@@ -141,15 +140,15 @@ def any_of(truths: list[Any]) -> Any:
 def computes_nothing_else(items: Any) -> bool:
     """Whether all items of `any(...)` may be worked out, though CPython stops at the first that decides: they are there already, or made
     by a generator that compares plain values."""
-    if type(items) in (list, tuple):
-        return all([type(x) in PLAIN_TRUTHS for x in items])
+    if is_one(items, (list, tuple)):
+        return all([is_one(x, PLAIN_TRUTHS) for x in items])
     if type(items) is not Generator or items.started or not items.frame.decoded.kinds or not QUIET.issuperset(items.frame.decoded.kinds):
         return False
     walked, *names = [v.cell_contents if type(v) is CellType else v for v in items.frame.fast if v is not UNSET and not unbound(v)]
-    if type(walked) not in WALKERS:
+    if not is_one(walked, WALKERS):
         return False
     values = (*names, *copy.copy(walked))
-    return all([type(v) in COMPARED or type(v) in FEW_TYPES and all([type(y) in COMPARED for y in v]) for v in values])
+    return all([is_one(v, COMPARED) or is_one(v, FEW_TYPES) and all([is_one(y, COMPARED) for y in v]) for v in values])
 
 
 def unbound(v: Any) -> bool:

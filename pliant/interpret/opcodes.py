@@ -19,7 +19,7 @@ from pliant.guards import source as S
 from pliant.interpret import called_apart, exception_groups, shadows
 from pliant.interpret.attributes import CONTENTS, Empty, getattr_, lookup
 from pliant.interpret.capture import NULL, UNSET
-from pliant.interpret.comparisons import as_truth, inverted, of_data
+from pliant.interpret.comparisons import inverted, of_data
 from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator, out_of_turn
@@ -484,8 +484,6 @@ def for_iter(f: Any, a: int) -> None:
 @op(K.NOT)
 def unary_not(f: Any, a: Any) -> None:
     v = f.stack[-1]
-    if type(v) is TracedTensor:
-        v = as_truth(v)
     f.stack[-1] = inverted(v) if of_data(v) else not truth(v)
 
 

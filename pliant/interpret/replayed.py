@@ -36,9 +36,9 @@ class Replayed:
 
     def learn(self, ops: list[Any], out: Any, asserts: int) -> None:
         """What the rehearsal has recorded. Raises Break where that is not all that there is to do."""
-        plain = not any([op.binds or op_info(op.target).custom or op_info(op.target).inplace_view for op in ops])
+        plain = not any([op.binds or op_info(op.target).custom or op_info(op.target).writes for op in ops])
         known = out is None or type(out) is TracedTensor or type(out) is tuple and all([v is None or type(v) is TracedTensor for v in out])
-        if asserts or not plain or not known:
+        if asserts or not plain or not known or torch._C._is_any_autocast_enabled():  # which is off, mostly, when gradients arrive
             raise Break(self.code, f"{self.what} decides on data, or does what cannot be done in its place")
         self.ops, self.out, self.held = ops, out, list(reachable(list(self.about)))
 

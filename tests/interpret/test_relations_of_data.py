@@ -24,7 +24,7 @@ f in (1.0, 2) | i in range(0, 3) | i in [i] | i in {1, "a", 2.0} | i in frozense
 any([f > 1, f < -1]) | all([f > 1, f < 5]) | any(f > a for a in (1, 2)) | all(f > a for a in (1, 2)) | any([f]) | all([f, 1])
 any([f, "a"]) | any([0, f, None]) | any(i == a for a in [1, None, "x"]) | any(a is None for a in [None, i]) | all(a != i for a in {4, 5})
 any(a and i == a for a in (0, 1, 2)) | any((i == 1, f == 1.0)) | any(i == a for a in range(2)) | all([]) | any(i in (a, 3) for a in [1, 2])
-not i | not f | not x[0] | not (x > 5).any() | not y.sum() | not (i > 1) | [not i, not f]
+not i | not f | not (i > 1) | [not i, not f]
 (f > 1) + (f > 2) | (f > 1) * 3.5 | 5 - (f > 1) | True + (i > 1) | (i > 1) - True | (i > 1) + (f > 1) + i
 sum([i > 1, f > 1]) | i * (f > 1)
 names[i] | names[i - 3] | names[-i] | tn[i % 3] | ["a", "b"][f > 1] | ("lo", "hi")[int(f > 1)] | names[y.sum().long() % 5]

@@ -118,17 +118,17 @@ def message_of_a_tensor_read(x):
     return x + len(text)
 
 
-@program(*each(4, 5, n=1), breaks=1)
+@program(*each(4, 5, n=1), breaks=0)
 def message_of_a_tensor_returned(x):
     return x + 1, {"text": f"sum {x.sum()}"}
 
 
-@program(*each(4, 5, n=1), breaks=1)
+@program(*each(4, 5, n=1), breaks=0)
 def message_of_a_tensor_among_others(x):
     return x + 1, ", ".join(["a", f"{x.sum()}"])
 
 
-@program(*each(4, 5, n=1), breaks=2)
+@program(*each(4, 5, n=1), breaks=1)
 def message_before_a_break(x):
     text = f"{x.sum()}"
     pliant.graph_break()

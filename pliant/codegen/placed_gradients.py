@@ -55,6 +55,11 @@ class Placed:
                 raise RuntimeError("the part of a distributed gradient has other sizes than its placement says")
         return fn(ctx, *[g.whole._local_tensor if type(g) is Arrived else g for g in grads])  # type: ignore[no-any-return]
 
+    def arrives(self) -> bool:
+        """Whether such gradients can come: some result is the part of a distributed tensor."""
+        plan = self.region.plan
+        return any([h.vid in plan.trace.wholes for h in plan.heads])
+
     @staticmethod
     def fitting(known: list[tuple[list[Expr], Callable]], values: dict) -> Callable | None:
         """The program that was made for sizes about which the same is true."""

@@ -46,6 +46,15 @@ def is_distributed(cls: Any) -> bool:
     return module is not None and cls is module.DTensor
 
 
+def is_mesh(cls: Any) -> bool:
+    return cls is getattr(sys.modules.get("torch.distributed.device_mesh"), "DeviceMesh", None)
+
+
+def is_spec(cls: Any) -> bool:
+    """Whether this is the class of what says how such a tensor is placed."""
+    return api() is not None and cls is sys.modules[SPECS].DTensorSpec  # type: ignore[attr-defined]
+
+
 def placement_classes() -> tuple[type, ...]:
     """Those without state: they are equal if what they say is."""
     t: Any = sys.modules["torch.distributed.tensor.placement_types"]
@@ -55,6 +64,21 @@ def placement_classes() -> tuple[type, ...]:
 
 def is_placement(cls: type) -> bool:
     return api() is not None and cls in placement_classes()
+
+
+def parts_of_value(v: Any) -> tuple | None:
+    """What a placement, or another value that says how a tensor is placed, is made of; None for what is none of them."""
+    t = type(v)
+    if t is Placement:
+        return (v.form,)
+    if api() is None:
+        return None
+    specs, (shard, replicate, partial, strided, _) = sys.modules[SPECS], placement_classes()
+    if t in (specs.TensorMeta, specs.ShardOrderEntry):
+        return tuple(v)
+    if t in (shard, strided):
+        return (v.dim,) if t is shard else (v.dim, v.split_factor)
+    return () if t is replicate else (v.reduce_op,) if t is partial else None
 
 
 def waits(t: Any) -> bool:
@@ -104,8 +128,8 @@ class Placement:
 
     __slots__ = ("form",)
 
-    def __init__(self) -> None:
-        self.form: tuple | None = None
+    def __init__(self, form: tuple | None = None) -> None:
+        self.form = form
 
     def agrees(self, g: Any) -> bool:
         """Whether a gradient is placed as others were before it."""

@@ -18,6 +18,8 @@ UNDEFINED = ("empty", "new_empty", "resize")
 """Beginnings of the names of operators whose results are whatever is in memory."""
 RESIZING = frozenset(f"aten::{name}" for name in ("expand", "view", "_unsafe_view", "_reshape_alias", "reshape"))
 """Operators that are copies, where they do not change sizes."""
+ATEN = torch.ops.aten
+SLICE, SELECT, CAT, STACK = ATEN.slice.Tensor, ATEN.select.int, ATEN.cat.default, ATEN.stack.default
 LONGEST = 64
 INTS = (int, torch.SymInt)
 
@@ -54,10 +56,36 @@ def equal_always(trace: Any, a: Any, b: Any) -> bool:
         name = op.target._schema.name
         return name in COPIES or name in RESIZING and of_one_size(op.args[0], op.outs[0])
 
+    def part(op: Any) -> Any:
+        """The tensor that a slice of joined ones takes out again, all of it; None if it takes another part."""
+        if op.target not in (SLICE, SELECT) or op.kwargs:
+            return None
+        whole, dim, at, *rest = op.args
+        joint = made.get(origin(whole).vid)
+        if joint is None or joint.target is not (CAT if op.target is SLICE else STACK) or joint.kwargs:
+            return None
+        n = len(joint.outs[0].sizes)
+        if any([t.dtype is not whole.dtype for t in joint.args[0]]):  # they were promoted
+            return None
+        parts, along = joint.args[0], (joint.args[1] if len(joint.args) > 1 else 0) % n
+        if along != dim % n or len(whole.sizes) != n:
+            return None
+        if op.target is SELECT:
+            return parts[at] if type(at) is int and -len(parts) <= at < len(parts) else None
+        start = 0
+        for t in parts if len(rest) == 1 or rest[1:] == [1] else ():
+            if len(t.sizes) == n and known_equal(trace, at, start) and known_equal(trace, rest[0], start + t.sizes[along]):
+                return t
+            start = start + t.sizes[along] if len(t.sizes) == n else start
+        return None
+
     def origin(x: Any) -> Any:
-        while (op := made.get(x.vid)) is not None and copies(op):
+        while (op := made.get(x.vid)) is not None:
             memory.add(x.storage_id)
-            x = op.args[0]
+            found = op.args[0] if copies(op) else part(op)
+            if found is None:
+                break
+            x = found
         memory.add(x.storage_id)
         return x
 

@@ -8,8 +8,10 @@ such tensors is as it comes: whatever else is switched on in it breaks the graph
 from __future__ import annotations
 
 import functools
+import pathlib
 import sys
 import types
+import zlib
 from typing import Any
 
 from torch.distributed.device_mesh import DeviceMesh
@@ -53,6 +55,33 @@ def dispatcher() -> tuple[int, int, int] | None:
     return len(p.op_to_rules), len(p.op_strategy_funcs), len(p.op_single_dim_strategy_funcs)
 
 
+def rules() -> int | None:
+    """What PyTorch's rules for shardings are called, which an entry on disk asks once; None where some are the program's."""
+    p: Any = distributed_tensors.api().DTensor._op_dispatcher.sharding_propagator
+    tables = (p.op_to_rules, p.op_strategy_funcs, p.op_single_dim_strategy_funcs)
+    named: list[str] = []
+    known: dict[int, str] = {}
+    for table in tables:
+        for op, rule in table.items():
+            if id(rule) not in known:
+                fn = rule if isinstance(rule, (types.FunctionType, functools.partial)) else rule.func
+                if not is_torchs(fn):
+                    return None
+                known[id(rule)] = f"{fn.__module__}.{fn.__qualname__}:{fn.__code__.co_firstlineno}"
+            named += op._name, known[id(rule)]
+        named.append("")
+    return zlib.crc32("\n".join(named).encode())
+
+
+def is_torchs(fn: Any) -> bool:
+    """Whether a function, and those that it holds, are written in PyTorch's files."""
+    if type(fn) is not types.FunctionType or not str(fn.__code__.co_filename).startswith(TORCH):
+        return False
+    held = [c.cell_contents for c in fn.__closure__ or () if callable(c.cell_contents)]
+    return all([is_torchs(f) for f in held if type(f) not in (type, torch._ops.OpOverload, torch._ops.OpOverloadPacket)])
+
+
+TORCH = str(pathlib.Path(torch.__file__).parent)
 OWN_HANDLERS = tuple([f"torch.distributed.tensor.{name}" for name in ("_dispatch", "_tp_conv", "_nonlinear_redux")])
 
 
@@ -64,11 +93,16 @@ def of_mesh(mesh: Any) -> Any:
     if mesh.device_type != "cpu":
         raise refused("a mesh of devices that are not the CPU")
     world.known_by_identity(mesh)
+    world.guard(world.sources[id(mesh)], "ID_MATCH", mesh)  # what is placed on it leads to it
     for name in mesh._dim_group_names:
         asked(group_size, name)
         asked(group_rank, name)
     if process_state.note("itself", dispatcher, (), {}, dispatcher()) is None:
         raise refused("a distributed tensor, while something changes what its operators do")
+    if not any([fn is rules for fn, *_ in world.asked]):
+        found = rules()
+        world.bound_here = world.bound_here or ("its shardings follow rules of the program's" if found is None else "")
+        process_state.note("process", rules, (), {}, found)
     return mesh
 
 

@@ -19,11 +19,11 @@ WORLD = 2
 LIMIT_S = 480  # for all cases: a hang ends by this
 
 
-def together(module: str, names: list[str]) -> dict[str, list[dict]]:
+def together(module: str, names: list[str], world: int = WORLD) -> dict[str, list[dict]]:
     """By case, what each rank reported: `error` (a traceback, or "") and what the case returned. Whoever hangs is killed."""
     with tempfile.TemporaryDirectory() as folder:
         context = mp.get_context("spawn")
-        workers = [context.Process(target=work, args=(rank, folder, module, names), daemon=True) for rank in range(WORLD)]
+        workers = [context.Process(target=work, args=(rank, world, folder, module, names), daemon=True) for rank in range(world)]
         for w in workers:
             w.start()
         for w in workers:
@@ -33,7 +33,7 @@ def together(module: str, names: list[str]) -> dict[str, list[dict]]:
                 w.kill()
                 w.join()
         found: dict[str, list[dict]] = {name: [] for name in names}
-        for rank in range(WORLD):
+        for rank in range(world):
             path = os.path.join(folder, f"rank{rank}.jsonl")
             said = [json.loads(line) for line in open(path)] if os.path.exists(path) else []
             by_name = {r["case"]: r for r in said}
@@ -42,7 +42,7 @@ def together(module: str, names: list[str]) -> dict[str, list[dict]]:
         return found
 
 
-def work(rank: int, folder: str, module: str, names: list[str]) -> None:
+def work(rank: int, world: int, folder: str, module: str, names: list[str]) -> None:
     """One process: every case in turn."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -52,7 +52,7 @@ def work(rank: int, folder: str, module: str, names: list[str]) -> None:
     import pliant
 
     limit = datetime.timedelta(seconds=60)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD, timeout=limit)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world, timeout=limit)
     try:
         with open(os.path.join(folder, f"rank{rank}.jsonl"), "w") as out:
             for name in names:

@@ -425,6 +425,19 @@ def other_mesh(rank: int) -> dict:
     return {}
 
 
+def mesh_of_the_result(rank: int) -> dict:
+    """Meshes of the same processes, in the same order, under other names: a result is on that of the argument."""
+    compiled = pliant.compile(lambda a: (a @ a.t()).sin())
+    for name in ("a", "b", "a"):
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=(name,))
+        (a, _) = arguments(mesh, 4, ("rows", "rows"), False)
+        with torch.no_grad():
+            got = compiled(a)
+        check((a @ a.t()).sin(), got)
+        assert got.device_mesh is mesh
+    return {}
+
+
 def dispatcher_told(rank: int) -> dict:
     """Plain tensors beside distributed ones raise, unless PyTorch is told to take them."""
     mesh = init_device_mesh("cpu", (2,))
@@ -442,4 +455,4 @@ def dispatcher_told(rank: int) -> dict:
     return {}
 
 
-CASES |= {fn.__name__: fn for fn in (other_placement, other_mesh, dispatcher_told, differentiated_twice)}
+CASES |= {fn.__name__: fn for fn in (other_placement, other_mesh, mesh_of_the_result, dispatcher_told, differentiated_twice)}

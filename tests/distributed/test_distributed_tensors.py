@@ -65,7 +65,7 @@ def test_tensors_that_wait(others, name):
         assert "class" in name or "written" in name or not said["stats"]["graph_breaks"]
 
 
-@pytest.mark.parametrize("name", ["other_placement", "other_mesh", "dispatcher_told"])
+@pytest.mark.parametrize("name", ["other_placement", "other_mesh", "mesh_of_the_result", "dispatcher_told"])
 def test_what_is_guarded(found, name):
     of(found, name)
 

@@ -116,6 +116,10 @@ OPERATORS = {
     "two operands": lambda t: (t * t + 1).sqrt() / (t.exp() + 2),
     "with a plain one": lambda t: torch.mul(t, torch.full_like(t.get_data().detach(), 1.5)),
     "views": lambda t: t[:, 1:].t() * 2,
+    "joined": lambda t: torch.cat([t, t * 2], 1),
+    "joined in rows": lambda t: torch.cat([t, t.exp(), t]) * 2,
+    "stacked": lambda t: torch.stack([t.sin(), t], 1),
+    "joined side by side": lambda t: torch.hstack([t * 2, t]),
     "data": lambda t: t.get_data() * 2,
     "to tensor": lambda t: (t * 2).to_tensor(0.0).exp(),
 }
@@ -174,10 +178,10 @@ def test_a_plain_input_beside_its_masked_gradient():
             assert grads[0] == grads[1]
 
 
-@pytest.mark.parametrize("name", ["tanh", "relu", "cat"])
+@pytest.mark.parametrize("name", ["tanh", "relu", "sign"])
 def test_gradients_that_the_class_does_not_know(name):
     """PyTorch raises in the backward part, or in the forward one: eager's words."""
-    f = {"tanh": lambda t: t.tanh(), "relu": lambda t: t.relu(), "cat": lambda t: torch.cat([t, t])}[name]
+    f = {"tanh": lambda t: t.tanh(), "relu": lambda t: t.relu(), "sign": lambda t: torch.cat([t, t.sign()])}[name]
     c = compiled(f)
     for n in (3, 5):
         outcomes = []

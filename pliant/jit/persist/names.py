@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.distributed_tensors import is_distributed, is_spec
 from pliant.graph.python_random import NUMPYS
 from pliant.jit.persist import frames
 from pliant.jit.persist.frames import Frame
@@ -126,7 +127,9 @@ def read(o: Any, op: str, arg: Any) -> Any:
         if op == "index":
             return o[arg] if type(o) in (list, tuple, torch.Size) or issubclass(type(o), tuple) else ABSENT
         if op == "attr":
-            return getattr(o, arg, ABSENT) if type(o) in READABLE else class_attr(o, arg) if issubclass(type(o), type) else ABSENT
+            if type(o) in READABLE or is_distributed(type(o)) or is_spec(type(o)):
+                return getattr(o, arg, ABSENT)
+            return class_attr(o, arg) if issubclass(type(o), type) else ABSENT
     except (AttributeError, IndexError, ValueError):
         return ABSENT
     if op == "cell":

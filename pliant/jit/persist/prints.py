@@ -20,6 +20,7 @@ import torch
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
+from pliant.graph.distributed_tensors import is_mesh
 from pliant.graph.python_random import NUMPYS
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.jit.persist.frames import is_made, layout_row
@@ -164,6 +165,8 @@ def print_of(value: Any) -> Any:
         return ("cached", *function_print(value.__wrapped__))
     if t is TUPLE_GETTER:
         return ("getter", value.__reduce__()[1][0])
+    if is_mesh(t):
+        return mesh_print(value)
     if t in KEYS:
         return (t.__qualname__, str(value.dtype), str(value.device), str(value.layout))
     if t in WRAPPERS:
@@ -175,6 +178,13 @@ def print_of(value: Any) -> Any:
     if issubclass(type(value), logging.Logger):
         return (*named_print(value), value.name)
     raise NotPortable(f"a {t.__module__}.{t.__qualname__}")
+
+
+def mesh_print(mesh: Any) -> tuple:
+    """What a mesh says: its processes in order, the names of its dims and of their groups, and which of the processes this one is."""
+    ranks = repr(mesh.mesh.tolist())
+    names = mesh.mesh_dim_names, tuple(mesh._dim_group_names)
+    return ("mesh", mesh.device_type, ranks, *names, getattr(mesh, "_rank", None), mesh.get_coordinate())
 
 
 KEYS = (torch.Tensor, torch.nn.Parameter)

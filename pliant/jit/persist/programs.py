@@ -30,6 +30,7 @@ from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.region import Chain
 from pliant.codegen.second_backward import SecondPart, Seconds
 from pliant.codegen.variants import Variants
+from pliant.graph import arriving
 from pliant.jit.branches import Branch
 from pliant.jit.emit import Emitted
 from pliant.jit.emitted_functions import is_emitted, note_emitted
@@ -38,9 +39,9 @@ from pliant.jit.persist import gradients
 from pliant.jit.persist.guards import Weakly
 from pliant.jit.persist.names import Missing, Writer
 from pliant.jit.persist.tensors import decode_tensor, encode_tensor
-from pliant.jit.persist.values import NotPortable, decode, encode_held
+from pliant.jit.persist.values import NotPortable, decode, encode, encode_held
 
-OWN = "aten", "prims", "pliant", "pliant_numpy"
+OWN = "aten", "prims", "pliant", "pliant_numpy", "pliant_collectives"
 
 
 class Linker:
@@ -107,6 +108,8 @@ def encode_global(name: str, value: Any, table: Writer, linker: Linker) -> tuple
         return ("uncounted",)
     if is_printed(value):
         return "printed", *encode_printed(value, table, linker)
+    if type(value) is functools.partial and value.func is arriving.given and not value.keywords:
+        return "placed", *[encode(x, table.refer) for x in value.args]
     if name.startswith("_op_"):
         return "operator", table.refer(overload_of(name, value))
     return "value", encode_held(value, table.refer)
@@ -116,6 +119,8 @@ def decode_global(data: tuple, objects: list[Any], modules: list[dict[str, int]]
     kind, *rest = data
     if kind == "value":
         return decode(rest[0], objects.__getitem__)
+    if kind == "placed":
+        return functools.partial(arriving.given, *[decode(x, objects.__getitem__) for x in rest])
     if kind == "launcher":
         module, symbol, itemsizes, sizes, owner = rest
         return native.Launcher(modules[module][symbol], itemsizes, sizes, owner)
@@ -225,6 +230,10 @@ def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
     refusal = node.twice.refusal
     if node.heads > 1 and refusal:  # for gradients of some results only, another backward part would have to be traced
         raise NotPortable(f"several results have gradients, and {refusal}")
+    if node.heads > 1 and any([type(v) is functools.partial for p in node.parts for v in p.backward.globals.values()]):
+        raise NotPortable("several results have gradients, and one of an input is placed otherwise than it")
+    if any([p.twice.placed is not None and p.twice.placed.arrives() for p in node.parts]):
+        raise NotPortable("how gradients of its distributed results are placed is known when they arrive, and a capture is needed then")
     recipe = None if refusal else gradients.encode_recipe(node.twice.recipe(), table)
     given = frozenset(("_twice", "_partial", "_relaid", *ASKED))
     backwards = [(p.heads, p.slots, p.through, encode_program(p.backward, table, linker, given)) for p in node.parts]

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from pliant.graph import distributed_tensors
+
 
 class NotPortable(Exception):
     """This entry cannot be told to another process; the text says why."""
@@ -66,7 +68,10 @@ def encode(v: Any, refer: Refer) -> Any:
     if t in ATOMS:
         return v
     encoder = ENCODERS.get(t)
-    return ("@", refer(v)) if encoder is None else encoder(v, refer)
+    if encoder is not None:
+        return encoder(v, refer)
+    parts = distributed_tensors.parts_of_value(v)
+    return ("@", refer(v)) if parts is None else ("made", ("@", refer(t)), *items(parts, refer))
 
 
 def encode_held(v: Any, refer: Refer) -> Any:
@@ -97,6 +102,7 @@ DECODERS: dict[str, Callable[..., Any]] = {
     "wrapper": getattr,
     "function state": lambda name: getattr(torch._C._TorchFunctionState, name),
     "not implemented": lambda: NotImplemented,
+    "made": lambda cls, *parts: cls(*parts),
 }
 
 

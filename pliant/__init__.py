@@ -19,6 +19,9 @@ try:
     from pliant.report.explain import explain
     from pliant.report.logs import set_logs, set_logs_from_environment
 finally:
+    if not gc.get_freeze_count():  # what modules made counts as old at once, or the next two collections would look through it
+        gc.freeze()
+        gc.unfreeze()
     if _collects:
         gc.enable()
 del gc, _collects

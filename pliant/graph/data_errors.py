@@ -189,7 +189,7 @@ def sized_by_data(op: Any) -> bool:
 
 def overlaps(op: Any, targets: list[TracedTensor]) -> bool:
     """Does the operation read memory that it writes, by other sizes or strides? PyTorch refuses most such writes, before it writes."""
-    for x in op_inputs(op):
+    for x in op_inputs(op) if targets else ():
         for t in targets:
             if x is not t and x.storage_id == t.storage_id and not all(map(_alike, *map(layout_of, (x, t)))):
                 return True

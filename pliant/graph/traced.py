@@ -385,6 +385,8 @@ def collect(values: Iterable[Any], out: list[Any]) -> None:
         t = type(v)  # `isinstance` believes a `__class__`
         if t in COMMON:
             out.append(v)
+        elif t is list or t is tuple:
+            collect(v, out)
         elif issubclass(t, (list, tuple)):
             collect(held_in(v), out)
         elif issubclass(t, dict):

@@ -1,7 +1,8 @@
 """`torch.distributed` in the interpreter: process groups are known by name, in-place collectives become operators of the graph.
 
-The functional collectives are Python code, which is interpreted; here are the functions below it that ask about groups. Nothing in a
-capture talks to other processes: a group that would have to be made, and whatever is not listed, breaks the graph.
+The functional collectives are Python code, which is interpreted; here and in `functional_collectives.py` are the functions below it that
+ask about groups. Nothing in a capture talks to other processes: a group that would have to be made, and whatever is not listed, breaks
+the graph.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
 from pliant.graph.collectives import OPS, REDUCTIONS, RENAMED, group_named
@@ -21,7 +21,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards import views
 from pliant.interpret import process_state
-from pliant.interpret.calls import call, graph_call
+from pliant.interpret.calls import graph_call
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm
 
@@ -52,22 +52,6 @@ def name_of_group(group: Any) -> str:
         raise refused(f"a process group that its name does not lead to ({e})") from e
     vm.world.guard(source.apply("group_identity"), "EQ_MATCH", known)
     return str(group.group_name)
-
-
-@lookaside(functional._resolve_group)
-def l_resolve_group(args: tuple, kw: dict) -> str:
-    """What the functional collectives take for a group: it, its name, a mesh of one dim, or a mesh and a dim."""
-    group = args[0] if args else kw["group"]
-    dim = 0
-    if type(group) is tuple and len(group) == 2:
-        group, dim = group
-    if isinstance(group, dist.DeviceMesh):
-        if type(dim) is not int or (type(args[0] if args else None) is not tuple and vm.getattr(group, "ndim") != 1):
-            raise refused("a mesh of several dims as a group")
-        group = vm.getitem(vm.getattr(group, "_dim_group_names"), dim)
-    if group is None or not isinstance(group, (str, dist.ProcessGroup)):
-        raise refused("a group given by its ranks")
-    return name_of_group(group)
 
 
 def group_size(name: str) -> int:
@@ -111,21 +95,6 @@ def l_chunk_cat(args: tuple, kw: dict) -> Any:
     """Without the question whether sizes are known."""
     x, n, split, joined = bound(torch._utils._chunk_or_narrow_cat, args, kw).values()
     return graph_call(torch.cat, (graph_call(torch.chunk, (x, n, split), {}), joined), {})
-
-
-@lookaside(functional.permute_tensor)
-def l_permute_tensor(args: tuple, kw: dict) -> Any:
-    """Spelled out without the look-up of a group by its ranks, which may make one."""
-    x, to, group, *_ = bound(functional.permute_tensor, args, kw).values()
-    name = l_resolve_group((group,), {})
-    n, mine = asked(group_size, name), asked(group_rank, name)
-    elements = call(vm.getattr(x, "numel"), (), {})
-    to = [vm.getitem(to, i) for i in range(vm.length(to))]
-    if not all([type(i) is int for i in to]):
-        raise refused("a permutation that is not constant")
-    received = [elements if src < len(to) and to[src] == mine else 0 for src in range(n)]
-    sent = [elements if mine < len(to) and to[mine] == dst else 0 for dst in range(n)]
-    return call(functional.all_to_all_single, (x, received, sent, name), {})
 
 
 # -- in place -------------------------------------------------------------------------------------------------------

@@ -63,7 +63,6 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     defaults,
     execute,
     exits,
-    flex_attention,
     globalstate,
     gradients,
     graph_ends,
@@ -82,6 +81,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     math_functions,
     meshes,
     modules,
+    needed,
     nested_lists,
     opcodes,
     opcodes_build,
@@ -143,9 +143,6 @@ from pliant.interpret.world import SOURCED, World
 from pliant.interpret.wrappers import on_wrappers, unwind, wrapper_of
 from pliant.symbolic import DataDependent, Scope
 
-if torch.distributed.is_available():
-    from pliant.interpret import collectives  # noqa: F401
-
 MAX_RESTARTS = 64
 
 
@@ -156,6 +153,7 @@ vm.late_types = {TracedTensor, LateText, Opaque, torch.SymInt, torch.SymFloat, t
 vm.capture_failed = CaptureFailed
 vm.first_call = FirstCall
 vm.left_to_python = LeftToPython
+needed.known()  # imported with pliant, not in the first capture
 
 
 def internal_error(e: BaseException) -> bool:
@@ -395,6 +393,7 @@ vm.global_source = global_source
 @contextlib.contextmanager
 def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
     """The interpreter's state for one attempt; everything is put back, torch's global state too."""
+    needed.known()
     vm.scope, vm.trace, vm.world = scope, trace, world
     vm.frame = vm.exc = vm.pending = None
     vm.depth = vm.frames_made = vm.asking = vm.hashing = 0

@@ -84,12 +84,14 @@ def _everything(space: Any) -> list[Any]:
     if isinstance(space, type):
         found = [f.fget if isinstance(f, property) else getattr(f, "__func__", f) for f in vars(space).values()]
         return [f for f in found if isinstance(f, types.FunctionType)]
+    if type(space) is types.ModuleType and "__dir__" not in vars(space):
+        return [obj for n, obj in list(vars(space).items()) if not n.startswith("__") and _is_c(obj)]
     return [obj for n in dir(space) if not n.startswith("__") and _is_c(obj := member(space, n))]
 
 
-def _enter(space: Any, row: Row) -> None:
+def _enter(space: Any, row: Row, names: list[str]) -> None:
     policy = policy_of(row)
-    for name in row.names.split():
+    for name in names:
         if isinstance(space, type):
             _methods.setdefault((space, name), policy)
         if name == "*":
@@ -114,16 +116,19 @@ def load() -> None:
     if _modules_seen == len(sys.modules):
         return
     _modules_seen = len(sys.modules)
-    found: list[tuple[Any, Row]] = []
-    waiting: list[tuple[Any, Row]] = []
+    found: list[tuple[Any, Row, list[str]]] = []
+    waiting: list[Row] = []
     for row in _pending:
         space = find_space(row.space)
-        (waiting if space is None else found).append((space, row))
+        if space is None:
+            waiting.append(row)
+        else:
+            found.append((space, row, row.names.split()))
     for star in (False, True):
-        for space, row in found:
-            if ("*" in row.names.split()) is star:
-                _enter(space, row)
-    _pending = [row for _, row in waiting]
+        for space, row, names in found:
+            if ("*" in names) is star:
+                _enter(space, row, names)
+    _pending = waiting
     if any([is_unfinished(m) for m in list(sys.modules.values()) if m is not None]):
         _modules_seen = -1
 

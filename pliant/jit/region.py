@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import pkgutil
 import sys
 import time
 import warnings
@@ -57,7 +58,6 @@ from pliant.jit.rations import Ration
 from pliant.jit.reconstruct import CannotReconstruct
 from pliant.jit.stance import where
 from pliant.jit.tiers import Exchange, Storing, forget_gone, places_of
-from pliant.jit.verify.verifier import Verifier
 from pliant.jit.weak_ids import WeakIdDict
 from pliant.lower import pipeline
 from pliant.symbolic.scope import UNFIT
@@ -71,6 +71,7 @@ MOST_FIRSTS = 16  # calls of one code object left to eager PyTorch because lazy 
 MOST_SKIPPED = 10  # a program that keeps raising is captured anew after at most 2 ** 10 calls
 PATIENCE_S = 10.0  # a call waits so long for captures of other threads; whoever captures may wait for what this thread holds
 EXPLAINED = 8  # entries whose failure is worth explaining
+VERIFIER = "pliant.jit.verify.verifier:Verifier"  # imported where calls are verified
 
 _ids = itertools.count()
 _frames = itertools.count()
@@ -149,7 +150,7 @@ class Region:
         self.own = backends.OWN.get(config.backend) is not None and config.backend != backends.REMOTE
         self.context.stores = config.backend in LOCAL
         self.context.branches = self.sites.branches if self.own and not config.fullgraph else None
-        self.verifier = Verifier(self, config.verify) if config.verify else None
+        self.verifier = pkgutil.resolve_name(VERIFIER)(self, config.verify) if config.verify else None
         self.tried: weakref.WeakKeyDictionary[Any, trials.Trial] = weakref.WeakKeyDictionary()  # entry points
         self.ration = Ration()
 

@@ -65,6 +65,8 @@ import pliant
 assert not found, found[0]
 assert max(collections, default=0) == 0, "the import looks through what others have made"
 assert gc.isenabled() is (sys.argv[1] == "on")
+young = len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1))
+assert young < 10000, f"the next collections look through {young} objects that the import has made"
 pliant.compile(lambda x: x + 1, backend="aten", background=False)(torch.ones(3))
 assert "llvmlite" not in sys.modules, "without machine code nothing that makes it is loaded"
 pliant.compile(lambda x: x + 1, backend="native", background=False)
@@ -75,6 +77,39 @@ assert "llvmlite" in sys.modules, "what makes code is loaded before the first ca
 @pytest.mark.parametrize("collector", ["on", "off"])
 def test_the_import_leaves_alone_what_is_there(collector):
     done = subprocess.run([sys.executable, "-c", IMPORT, collector], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+LATER = """
+import sys
+import torch
+import pliant
+
+assert not [m for m in sys.modules if m in ("torch.distributed._functional_collectives", "torch.nn.attention.flex_attention", "optree")]
+assert not [m for m in sys.modules if m.startswith("pliant.jit.verify.")]
+pliant.compile(lambda x: x + 1, backend="aten", background=False)(torch.ones(3))  # before the program imports what is replaced
+
+from torch.distributed import _functional_collectives as functional
+from torch.nn.attention.flex_attention import flex_attention
+
+def program(q):
+    return flex_attention(q, q, q, score_mod=lambda score, b, h, i, j: score + i - j)
+
+fn = pliant.compile(program, backend="aten", background=False, fullgraph=True)
+for n in (5, 7):
+    q = torch.randn(2, 3, n, 8)
+    at = torch.arange(n)
+    torch.testing.assert_close(fn(q), (q @ q.mT / 8**0.5 + at[:, None] - at).softmax(-1) @ q)
+assert pliant.stats()["graph_breaks"] == 0
+
+from pliant.interpret.calls import LOOKASIDES
+assert functional._resolve_group in LOOKASIDES and functional.permute_tensor in LOOKASIDES
+assert pliant.compile(lambda x: x + 1, backend="aten", background=False, verify=1.0)(torch.ones(3)).tolist() == [2.0] * 3
+"""
+
+
+def test_what_few_programs_need_is_imported_when_they_do():
+    done = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 

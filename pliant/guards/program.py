@@ -447,7 +447,7 @@ class Describe:
         # numbers and parallel lists, no tuples: there would be thousands of them for the collector to walk over. Sources are named when
         # asked, but those whose path holds an object, which must not live for this
         sources = [g.source for g in c.guards]
-        self.labels = [s.name if s.root.op == "const" else s for s in sources]
+        self.labels = [s.name if s.holds else s for s in sources]
         self.kinds = [g.kind for g in c.guards]
         self.expected = [g.value if g.kind == "DICT_LACKS" else expectation(g) for g in c.guards]
         self.relations = tuple(c.relations)
@@ -461,7 +461,7 @@ class Describe:
         self.firsts: dict[int, int] = {}
         for i, n in c.reader.items():
             source = n.source
-            self.readers[i] = source.name if source.root.op == "const" else source
+            self.readers[i] = source.name if source.holds else source
             if source.base is None:
                 self.roots.add(i)
             if n.first >= 0:

@@ -53,7 +53,7 @@ class Source:
     | apply     | row of VIEWS   | what that function of `guards.views` makes of base: a new object |
     """
 
-    __slots__ = ("op", "base", "arg", "root", "_name", "_keys", "_steps", "__weakref__")
+    __slots__ = ("op", "base", "arg", "root", "holds", "_name", "_keys", "_steps", "__weakref__")
 
     def __init__(self, op: str, base: Source | None, arg: Any) -> None:
         self.op = op
@@ -61,6 +61,7 @@ class Source:
         self.arg = arg
         self._name: str | None = None
         self.root: Source = base.root if base is not None else self
+        self.holds: bool = (base.holds if base is not None else op == "const") or op == "item" and arg.holds  # an object by reference
         self._keys: dict[str, Source] = {}  # the steps from here that read a name of a dict, which most do
         self._steps: dict[tuple, Source] = {}  # the others
 
@@ -193,36 +194,47 @@ def const(obj: Any) -> Source:
 
 
 class WeakPath:
-    """A path from an object that it does not keep alive."""
+    """A path from an object, or by one, that it does not keep alive."""
 
     __slots__ = ("root", "steps")
 
     def __init__(self, source: Source) -> None:
-        self.root, steps = weakref.ref(source.root.arg.obj), []  # raises TypeError where it cannot be
+        root = source.root
+        self.root: Any = weakref.ref(root.arg.obj) if root.op == "const" else root  # raises TypeError where it cannot be
+        steps: list[tuple[str, Any]] = []
         while source.base is not None:
-            steps.append((source.op, source.arg))
+            steps.append((source.op, faded(source.arg) if source.op == "item" else source.arg))
             source = source.base
         self.steps = steps[::-1]
 
     def source(self) -> Source | None:
         """The path itself. None: its object is gone."""
-        obj = self.root()
-        if obj is None:
-            return None
-        found = const(obj)
+        found = self.root
+        if type(found) is weakref.ref:
+            obj = found()
+            if obj is None:
+                return None
+            found = const(obj)
         for op, arg in self.steps:
+            if op == "item" and (arg := unfaded(arg)) is None:
+                return None
             found = found.key(arg) if op == "key" else make(op, found, arg)
         return found
 
 
 def faded(source: Source) -> Source | WeakPath:
     """The same path, which keeps no object alive that can be referenced weakly."""
-    if source.root.op != "const":
+    if not source.holds:
         return source
     try:
         return WeakPath(source)
     except TypeError:
         return source
+
+
+def unfaded(path: Source | WeakPath) -> Source | None:
+    """The path that has faded. None: its object is gone."""
+    return path if type(path) is Source else path.source()
 
 
 def holder(source: Source) -> Source | None:
@@ -240,8 +252,8 @@ def ending(source: Source) -> tuple | None:
     found elsewhere. None if there is no attribute."""
     steps: list[tuple] = []
     s = source
-    while s.base is not None and s.op in ("key", "index", "attr"):
-        steps.append((s.op,) if s.op == "index" else (s.op, s.arg))
+    while s.base is not None and s.op in ("key", "index", "attr", "item"):
+        steps.append((s.op,) if s.op == "index" else (s.op, ending(s.arg) if s.op == "item" else s.arg))
         if s.op == "attr" or s.base.op == "dict":
             return tuple(steps)
         s = s.base

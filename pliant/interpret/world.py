@@ -47,7 +47,7 @@ class World:
         self.listed = () if unbroken else getattr(history, "listed", ())  # places in lists where all is so
         self.anew = () if unbroken else getattr(history, "anew", ())  # names of classes that are others in each call
         self.keyed = frozenset(() if unbroken else getattr(history, "keyed", ()))  # of objects that are others in each call, as keys
-        self.late_keys: dict[int, Source] = {}  # id of an object -> where guards find it: it is a key, whichever it is
+        self.late_keys: dict[int, Source] = {}  # id of a key of outside dicts -> where guards find it
         self.outside: dict[int, Any] = {}
         self.sources: dict[int, Source] = {}
         self.standing: dict[int, tuple] = {}  # id of a value that stands for an immutable one of the outside: (it, that one, its source)
@@ -231,17 +231,17 @@ class World:
             self.keys.setdefault(o.pytype if type(o) is TracedTensor else type(o), {})[source] = None
 
     def is_key(self, o: Any, source: Source, d: Any) -> None:
-        """`o`, which equals itself alone, is looked up in dict `d`. Another object may be another key, and is one of another call: it is
-        guarded itself, or, where others have come, its item is found by whichever is there."""
+        """`o`, which equals itself alone, is looked up in dict `d`. Its item is found by whichever is there, since guards that found it by
+        the object would keep that alive. Another object may be another key: it is guarded itself, but where others have come."""
         self.unusual()
         if self.keyed:
             self.keys.setdefault(type(o), {})[source] = None
-        if source in self.keyed and d is not None:
+        if d is not None:
             self.late_keys[id(o)] = source
-        elif source in self.keyed:
-            raise Break("PL0012", "an object that is another one in each call, as a key or by its id()", clean=True)
-        else:
+        if source not in self.keyed:
             self.guard(source, "ID_MATCH", o)
+        elif d is None:
+            raise Break("PL0012", "an object that is another one in each call, as a key or by its id()", clean=True)
 
     def pin(self, o: Any) -> None:
         """The capture relies on what this very object is known to be: one from outside, guarded by its type so far, is guarded itself."""

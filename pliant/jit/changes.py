@@ -13,7 +13,7 @@ from typing import Any
 
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.guards.guard import Guard
-from pliant.guards.source import Source
+from pliant.guards.source import Source, ending
 from pliant.jit.persist.names import ABSENT, from_frame, read
 
 KINDS = ("_parameters", "_buffers")
@@ -27,10 +27,11 @@ def module_state(source: Source) -> bool:
     return source.op == "key" and b is not None and b.op == "key" and b.arg in KINDS
 
 
-def changed(lessons: Iterable[Any], fn: FunctionType, args: tuple) -> list[Guard]:
+def changed(lessons: Iterable[Any], fn: FunctionType, args: tuple, failed: Guard | None = None) -> list[Guard]:
     """The guards of parameters and buffers that have other sizes now, and as many; of numbers that are others of their type; of functions
-    and keys that others stand in the place of. `lessons`: of all guards of an entry."""
-    found = []
+    and keys that others stand in the place of. `lessons`: of all guards of an entry; `failed`: the guard that did not hold."""
+    found: list[Guard] = []
+    by_place: list[Guard] = []
     known: dict[Source, Any] = {}
     for lesson in lessons:
         is_other = CHANGES.get(lesson.kind)
@@ -41,6 +42,11 @@ def changed(lessons: Iterable[Any], fn: FunctionType, args: tuple) -> list[Guard
             continue
         if is_other(lesson, at(guard.source, fn, args, known)):
             found.append(guard)
+        elif lesson.one is not None and lesson.one.by_place:
+            by_place.append(guard)
+    if by_place:  # where one of a list is another, those may be others as well that came to lie where the old ones were
+        moved = {ending(g.source) for g in (*found, failed) if g is not None and g.kind == "ID_MATCH"} - {None}
+        found += [g for g in by_place if ending(g.source) in moved]
     return found
 
 

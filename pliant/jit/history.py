@@ -46,7 +46,7 @@ from pliant.bytecode.natural_loops import loop_around, ways
 from pliant.config import BACKOFF
 from pliant.graph.originals import torch
 from pliant.guards.guard import Guard, Site
-from pliant.guards.source import Source, WeakPath, ending, faded, holder, places
+from pliant.guards.source import Source, WeakPath, ending, faded, holder, places, unfaded
 from pliant.interpret.actions import ACTIONS
 from pliant.interpret.opaque import ClassName, class_name
 from pliant.jit import branches
@@ -299,7 +299,8 @@ class History:
 
     def learn_unread(self, source: Source) -> None:
         """An item was not there: keys that are worked out from what changes are others in each call, and none of them fails twice."""
-        if source.op == "key" and source.base is not None and source.base.op != "dict":
+        by_key = source.op == "key" or source.op == "item" and source.arg not in self.keyed
+        if by_key and source.base is not None and source.base.op != "dict":
             self.tolerate(source.base, OTHERS)
 
     def tolerate(self, source: Source, times: int, few: bool = False) -> None:
@@ -416,6 +417,7 @@ class TensorReference:
     place is taken for it, which keeps something from being learned, and makes nothing wrong."""
 
     __slots__ = ("place",)
+    by_place = True
     gone = False  # nobody knows
 
     def __init__(self, t: Any) -> None:
@@ -429,6 +431,7 @@ class Reference:
     """A weak reference to anything else."""
 
     __slots__ = ("there",)
+    by_place = False
 
     def __init__(self, o: Any) -> None:
         self.there = weakref.ref(o)
@@ -457,7 +460,7 @@ class Lesson:
 
     def guard(self) -> Guard | None:
         """None: what it was about is gone."""
-        source = self.path if type(self.path) is Source else self.path.source()
+        source = unfaded(self.path)
         return None if source is None else Guard(source, self.kind, self.value, self.site)
 
 

@@ -92,7 +92,7 @@ class Table(Protocol):
         """The row of a value that `special` does not have. Raises CannotReconstruct."""
 
 
-PLACES = frozenset({"local", "attr", "key", "index", "global", "contents"})
+PLACES = frozenset({"local", "attr", "key", "item", "index", "global", "contents"})
 """What a number from outside may be read from as it is: others (sizes) are made for who asks."""
 
 

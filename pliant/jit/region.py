@@ -634,10 +634,10 @@ class Region:
             info, why = row
             reasons.append(why.text)
             newest = row is latest
-            found = changes.changed(info.guards, fn, args) if newest else []
+            learnt = info.guards[why.guard].guard() if why.guard is not None else None
+            found = changes.changed(info.guards, fn, args, learnt) if newest else []
             others = [g for g in found if not record.history.is_dynamic(g.source)]  # which are learned by it
             guards += [(g, True) for g in others]
-            learnt = info.guards[why.guard].guard() if why.guard is not None else None
             if learnt is not None:
                 guards.append((learnt, newest))
                 if newest and why.walked is not None and learnt.site is not None:

@@ -52,7 +52,7 @@ class SmallSizes:
     def group(self, source: Source, d: int) -> dict[Source, None] | None:
         """The same dim of all tensors of a list or dict of the program's."""
         base = source.base
-        if source.op not in ("index", "key") or base is None or base.op == "dict" or base.op == "local" and base.arg[1] == "state":
+        if source.op not in ("index", "key", "item") or base is None or base.op == "dict" or base.op == "local" and base.arg[1] == "state":
             return None
         return self.groups[base, d]
 

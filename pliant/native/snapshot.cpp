@@ -7,6 +7,8 @@
 // A dict or root that keeps changing (a step counter) gets strikes and is then read anew, without spoiling the rest.
 #include "program.h"
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace pliant {
 namespace {
@@ -63,6 +65,13 @@ class Builder {
         if (s_->code.empty() || s_->code.back().op != Op::SAME_DICTS) emit(Op::SAME_DICTS).src = row;
         s_->code.back().dst = row + 1;
     }
+    void same_object(int r) {
+        if (stable_[r] || rooted_[r]) return;
+        rooted_[r] = true;
+        auto &i = emit(Op::ROOT, index_);
+        i.src = r;
+        i.pointer = R_[r];
+    }
     void same_class(PyObject *of, PyTypeObject *t) {
         auto &i = emit(Op::SAME_CLASS, index_);
         i.pointer = of;
@@ -79,12 +88,7 @@ class Builder {
         PyObject *owner = R_[i.src];
         PyObject **slot = PyType_Check(owner) || struck(index_) ? nullptr : dict_slot(owner);
         if (!slot) return again(i);
-        if (!stable_[i.src] && !rooted_[i.src]) {
-            rooted_[i.src] = true;
-            auto &root = emit(Op::ROOT, index_);
-            root.src = i.src;
-            root.pointer = owner;
-        }
+        same_object(i.src);
         known(i.dst);
         slot_[i.dst] = slot;
         tie(i.dst);
@@ -105,6 +109,25 @@ class Builder {
         if (is_class) same_class(o, Py_TYPE(o));
         if (slot) same_dict(slot, *slot, index_);
         known(i.dst);
+    }
+
+    // What is under a known object stays the same with its dict; whether that object is at its place is looked at each time.
+    void item(const Instruction &i) {
+        const int key = static_cast<int>(i.number);
+        if (struck(index_) || !holds_key(i.src, R_[key]) || !tie(i.src)) {
+            need(key);
+            return again(i);
+        }
+        same_object(key);
+        known(i.dst);
+    }
+    // Is this very object a key of the dict in register r? Then nobody else gets its address while the dict is as it is.
+    bool holds_key(int r, PyObject *key) {
+        if (!stable_[r] || !PyDict_Check(R_[r])) return false;
+        const auto [found, first] = keys_.try_emplace(R_[r]);
+        PyObject *k;
+        for (Py_ssize_t pos = 0; first && PyDict_Next(R_[r], &pos, &k, nullptr);) found->second.insert(k);
+        return found->second.count(key) != 0;
     }
 
     void distinct(const Instruction &i) {
@@ -165,7 +188,7 @@ class Builder {
                     same_dict(nullptr, dict_get(R_[i.src], name, PyObject_Hash(name)), index_);
             }
             return;
-        case Op::ITEM:
+        case Op::ITEM: return item(i);
         case Op::LACKS_ITEM:
             need(static_cast<int>(i.number));
             return again(i);
@@ -201,6 +224,7 @@ class Builder {
     std::vector<char> stable_, set_, rooted_, versioned_;
     std::vector<int> made_by_;
     std::vector<PyObject **> slot_;
+    std::unordered_map<PyObject *, std::unordered_set<PyObject *>> keys_; // of dicts
     int index_ = 0;
     bool useful_ = false, useless_ = false; // something is known; nobody tells when a dict that it hangs on changes
 };

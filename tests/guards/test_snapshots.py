@@ -423,3 +423,49 @@ def test_many_known_tensors_and_classes():
         old, layer.weight = layer.weight, torch.nn.Parameter(torch.zeros(2, 2))
         assert guard.check((layers,), frame) is not None
         layer.weight = old
+
+
+def test_items_under_objects():
+    """What a dict holds under the object at another place is known, while both are as they were; the object is not held."""
+    holder = types.SimpleNamespace(places=[Layer], table={Layer: 1, int: 1, str: 2})
+    here = X.dict()
+    guard = compile_guards([Guard(here.key("table").item(here.key("places").index(0)), "EQ_MATCH", 1)], {}, [], [])
+    for _ in range(9):
+        assert guard.check((holder,), frame) == ()
+    stats = guard.stats()
+    assert stats["full_runs"] == 1
+    assert "ITEM" not in [op for op, *_ in guard.listing()[-stats["snapshot_instructions"] :]]
+    for other, holds in ((int, True), (str, False), (float, False), (Layer, True)):
+        holder.places[0] = other
+        assert (guard.check((holder,), frame) is not None) == holds, other
+    holder.table[Layer] = 2
+    assert guard.check((holder,), frame) is None
+    holder.table[Layer] = 1
+    assert guard.check((holder,), frame) is not None
+    del holder.table[Layer]
+    assert guard.check((holder,), frame) is None
+
+
+def test_items_under_texts_that_are_equal():
+    holder = types.SimpleNamespace(places=["".join(["a", "b"])], table={"ab": 1, "c": 2})
+    here = X.dict()
+    guard = compile_guards([Guard(here.key("table").item(here.key("places").index(0)), "EQ_MATCH", 1)], {}, [], [])
+    for name, holds in (("ab", True), ("c", False)) * 4:
+        holder.places[0] = "".join([*name])
+        assert (guard.check((holder,), frame) is not None) == holds
+
+
+def test_items_under_objects_that_come_and_go():
+    class Thing:
+        pass
+
+    holder = types.SimpleNamespace(places=[None], table={})
+    here = X.dict()
+    guard = compile_guards([Guard(here.key("table").item(here.key("places").index(0)), "EQ_MATCH", 1)], {}, [], [])
+    for i in range(40):  # at one address, as a rule
+        holder.table.clear()
+        holder.places[0] = Thing()
+        assert guard.check((holder,), frame) is None
+        holder.table[holder.places[0]] = 1 + i % 2
+        for _ in range(2):
+            assert (guard.check((holder,), frame) is not None) == (i % 2 == 0)

@@ -157,6 +157,32 @@ def replaced_weight() -> list:
     return [old]
 
 
+def train(net: Any, opt: Any, x: Any) -> Any:
+    opt.zero_grad()
+    loss = net(x).sum()
+    loss.backward()
+    opt.step()
+    return loss
+
+
+def keys_of_a_state(in_closure: bool) -> list:
+    """An optimizer finds its state by the parameters."""
+    net = Net()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    fn = compiled(lambda x: train(net, opt, x)) if in_closure else lambda x: KEPT_TRAIN(net, opt, x)
+    for _ in range(3):
+        fn(X)
+    return [net, opt, net.l.weight, net.bn.bias, opt.state[net.l.weight]["momentum_buffer"]]
+
+
+def key(key: Any, there: bool) -> list:
+    d = {key: 2.0} if there else {}
+    fn = compiled(lambda x: x * d.get(key, 3.0) + (key in d))
+    for _ in range(2):
+        assert torch.equal(fn(X), X * (2 if there else 3) + there)
+    return [key]
+
+
 def after_reset() -> list:
     found = argument(KEPT)
     pliant.reset()
@@ -164,7 +190,7 @@ def after_reset() -> list:
 
 
 kept: list = []
-KEPT, KEPT_BREAKING = compiled(call), compiled(call_and_break)
+KEPT, KEPT_BREAKING, KEPT_TRAIN = compiled(call), compiled(call_and_break), compiled(train)
 
 CASES: dict[str, Callable[[], list]] = {
     "module": module,
@@ -184,6 +210,12 @@ CASES: dict[str, Callable[[], list]] = {
     "inputs": lambda: inputs(Net),
     "inputs, with breaks": lambda: inputs(Breaking),
     "replaced weight": replaced_weight,
+    "keys of a state": lambda: keys_of_a_state(False),
+    "keys of a state, in a closure": lambda: keys_of_a_state(True),
+    "a tensor as a key": lambda: key(torch.ones(3), True),
+    "a tensor that is no key": lambda: key(torch.ones(3), False),
+    "an object as a key": lambda: key(Holder(), True),
+    "an object that is no key": lambda: key(Holder(), False),
     "reset": after_reset,
 }
 

@@ -21,9 +21,14 @@ class Thing:
     pass
 
 
+class Sub(torch.Tensor):
+    pass
+
+
 KINDS: dict[str, Callable[[], Any]] = {
     "tensor": lambda: torch.ones(1),
     "parameter": lambda: nn.Parameter(torch.ones(1)),
+    "subclass": lambda: torch.ones(1).as_subclass(Sub),
     "object": Thing,
 }
 
@@ -155,6 +160,47 @@ def test_an_optimizer_made_inside_is_learned_once(optimizer: Callable) -> None:
     captures = captures_of(step, compiled)
     assert captures[1] <= 2
     assert captures[2:] == [0, 0, 0, 0]
+
+
+def in_closure(m: nn.Module, o: torch.optim.Optimizer) -> Callable:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return train(m, o, x)
+
+    return step
+
+
+def train(m: nn.Module, o: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
+    o.zero_grad()
+    loss = (m(x) ** 2).mean()
+    loss.backward()
+    o.step()
+    return loss
+
+
+@pytest.mark.parametrize("optimizer", [OPTIMIZERS["momentum"], OPTIMIZERS["adam"]], ids=["momentum", "adam"])
+@pytest.mark.parametrize("closed", [True, False], ids=["closure", "arguments"])
+def test_optimizers_that_come_and_go(closed: bool, optimizer: Callable) -> None:
+    """Each goes with its parameters, whose memory the next one gets; one is used again after another."""
+    compiled = pliant.compile(train, backend="aten")
+
+    def trains(compiles: bool, seed: int) -> Callable:
+        torch.manual_seed(seed)
+        m = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        o = optimizer(m)
+        if closed:
+            step = pliant.compile(in_closure(m, o), backend="aten") if compiles else in_closure(m, o)
+        else:
+            step = (lambda x: compiled(m, o, x)) if compiles else (lambda x: train(m, o, x))
+
+        def some() -> list[torch.Tensor]:
+            return [step(torch.ones(n, 4)).detach() for n in (2, 2, 5)] + [p.detach().clone() for p in m.parameters()]
+
+        return some
+
+    first, of_first = trains(True, 0), trains(False, 0)
+    for seed in range(1, 5):
+        torch.testing.assert_close(trains(True, seed)(), trains(False, seed)())
+        torch.testing.assert_close(first(), of_first())
 
 
 ALIKE = {

@@ -133,7 +133,7 @@ def entry_number(world: World, t: Any) -> Any:
         return None
     view = source.apply("count_held")
     h = world.history
-    kept = source.op in ("key", "index", "attr") and through_attribute(source) and h is not None and not h.is_static(source)
+    kept = source.op in ("key", "item", "index", "attr") and through_attribute(source) and h is not None and not h.is_static(source)
     if not kept or view in world.opaque or COUNTS in vm.refused or world.dynamic is False or type(v) is not torch.Tensor:
         return None
     try:

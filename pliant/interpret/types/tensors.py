@@ -341,7 +341,7 @@ def outside_key(t: Any, d: Any = None) -> Any:
     real = world.real.get(id(t))
     if real is None:
         raise Break("PL0012", "a tensor made here as the key of a dict", clean=True)
-    world.is_key(real, t.source, d if t.pytype in TENSOR_TYPES else None)
+    world.is_key(real, t.source, d if lookup(t.pytype, "__hash__") is ORIGINAL.__hash__ else None)
     world.sources[id(real)] = t.source
     return t if d is not None and not has(world.by_copy[id(d)].orig, real) else real
 

@@ -234,7 +234,7 @@ def faded(source: Source) -> Source | WeakPath:
 
 def unfaded(path: Source | WeakPath) -> Source | None:
     """The path that has faded. None: its object is gone."""
-    return path if type(path) is Source else path.source()
+    return path if isinstance(path, Source) else path.source()
 
 
 def holder(source: Source) -> Source | None:

@@ -64,7 +64,7 @@ def rules() -> int | None:
     for table in tables:
         for op, rule in table.items():
             if id(rule) not in known:
-                fn = rule if isinstance(rule, (types.FunctionType, functools.partial)) else rule.func
+                fn: Any = rule if isinstance(rule, (types.FunctionType, functools.partial)) else rule.func
                 if not is_torchs(fn):
                     return None
                 known[id(rule)] = f"{fn.__module__}.{fn.__qualname__}:{fn.__code__.co_firstlineno}"

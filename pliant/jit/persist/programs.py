@@ -108,7 +108,7 @@ def encode_global(name: str, value: Any, table: Writer, linker: Linker) -> tuple
         return ("uncounted",)
     if is_printed(value):
         return "printed", *encode_printed(value, table, linker)
-    if type(value) is functools.partial and value.func is arriving.given and not value.keywords:
+    if is_placing(value):
         return "placed", *[encode(x, table.refer) for x in value.args]
     if name.startswith("_op_"):
         return "operator", table.refer(overload_of(name, value))
@@ -225,12 +225,17 @@ def decode_program(data: tuple, objects: list[Any], modules: list[dict[str, int]
     return Executable(fn, source, n_ops, namespace)
 
 
+def is_placing(value: Any) -> bool:
+    """Whether this says how the gradient of a distributed input is placed."""
+    return type(value) is functools.partial and value.func is arriving.given and not value.keywords
+
+
 def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
     """A differentiable region. Raises NotPortable."""
     refusal = node.twice.refusal
     if node.heads > 1 and refusal:  # for gradients of some results only, another backward part would have to be traced
         raise NotPortable(f"several results have gradients, and {refusal}")
-    if node.heads > 1 and any([type(v) is functools.partial for p in node.parts for v in p.backward.globals.values()]):
+    if node.heads > 1 and any([is_placing(v) for p in node.parts for v in p.backward.globals.values()]):
         raise NotPortable("several results have gradients, and one of an input is placed otherwise than it")
     if any([p.twice.placed is not None and p.twice.placed.arrives() for p in node.parts]):
         raise NotPortable("how gradients of its distributed results are placed is known when they arrive, and a capture is needed then")

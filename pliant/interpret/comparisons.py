@@ -16,6 +16,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret import shadows
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, graph_call
 from pliant.interpret.capture import UNSET
+from pliant.interpret.decode import given_on
 from pliant.interpret.generators import Generator
 from pliant.interpret.state import Break, by_value, vm, whole_loops
 
@@ -67,13 +68,9 @@ def as_floats(values: Any, args: tuple) -> list[Any] | None:
 
 def for_a_float(f: Any, given: int) -> bool:
     """Whether what the call of `given` arguments, which this frame has begun, gives is the argument of `float` or a function of `math`."""
-    kinds = f.decoded.kinds if f is not None else ()
-    at = next((i for i in range(f.pc, len(kinds)) if kinds[i] is not K.NOP), -1) if kinds else -1
-    if at < 0 or kinds[f.pc - 1] is not K.CALL or kinds[at] is not K.CALL:
+    if f is None or f.decoded.kinds[f.pc - 1] is not K.CALL or f.decoded.ins[f.pc - 1][1] != given:
         return False
-    if (f.decoded.ins[f.pc - 1][1], f.decoded.ins[at][1]) != (given, 1):
-        return False
-    return any([any([v is fn for fn in OF_A_FLOAT]) for v in f.stack[-4 - given :][:2]])
+    return any([v is fn for v in given_on(f)[1] for fn in OF_A_FLOAT])
 
 
 FLOATS = {float, torch.SymFloat}
@@ -92,17 +89,19 @@ def of_data(v: Any) -> bool:
     return (t is torch.SymInt or t is torch.SymFloat or t is torch.SymBool) and expr_of(v, vm.scope).hint is None
 
 
+def comparable(values: tuple) -> bool:
+    """Whether some of these come from data, and to compare them runs no code of the program. Symbolic numbers are of 64 bits."""
+    plain = any(map(of_data, values)) and all([is_one(v, COMPARED) for v in values])
+    return plain and not any([type(v) is int and v.bit_length() > 63 for v in values])
+
+
 def among(c: Any, x: Any) -> Any:
     """`x in c` of a few numbers, some of which come from data: whether it is one, as one relation. UNSET where it is something else."""
     if not is_one(x, NUMBERS):
         return UNSET
     if type(c) is range and c.step == 1 and type(x) is torch.SymInt and of_data(x):
         return operator.and_(x >= c.start, x < c.stop)
-    if not is_one(c, FEW_TYPES) or len(c) > FEW or not all([is_one(y, COMPARED) for y in c]) or not (of_data(x) or any(map(of_data, c))):
-        return UNSET
-    if any([type(y) is int and y.bit_length() > 63 for y in (x, *c)]):  # symbolic numbers are of 64 bits
-        return UNSET
-    if any([same_float(x, y) for y in c]):
+    if not is_one(c, FEW_TYPES) or len(c) > FEW or not comparable((x, *c)) or any([same_float(x, y) for y in c]):
         return UNSET
     return any_of([x == y for y in c if type(y) in NUMBERS])
 
@@ -110,9 +109,7 @@ def among(c: Any, x: Any) -> Any:
 def alike(fn: Any, a: Any, b: Any) -> Any:
     """`a == b` or `a != b` of two tuples or lists of plain values, some of which come from data, as one relation; UNSET where it is
     something else."""
-    if not any([of_data(x) for x in (*a, *b)]) or not all([is_one(x, COMPARED) for x in (*a, *b)]):
-        return UNSET
-    if any([type(y) is int and y.bit_length() > 63 for y in (*a, *b)]) or any(map(same_float, a, b)):
+    if not comparable((*a, *b)) or any(map(same_float, a, b)):
         return UNSET
     for h in [h for h in (vm.world.by_copy.get(id(x)) for x in (a, b)) if h is not None]:
         shadows.read_all(vm.world, h.copy)

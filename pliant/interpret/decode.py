@@ -12,6 +12,7 @@ from typing import Any
 
 from pliant import bytecode
 from pliant.bytecode import assemble
+from pliant.bytecode import kinds as K
 from pliant.bytecode.kinds import Kind
 from pliant.guards.guard import Site
 from pliant.interpret.capture import UNSET
@@ -113,3 +114,14 @@ def _decode(code: CodeType, ref: weakref.ref[CodeType]) -> Decoded:
         entries = assemble.exception_table(code)
         d.table = [(d.index(start), d.index(end), d.index(target), depth, lasti) for start, end, target, depth, lasti in entries]
     return d
+
+
+def given_on(f: Any) -> tuple[int, list]:
+    """Where the call is that takes alone what the call gives that frame `f` has begun, and the two items of the stack, one of which is its
+    function; none where something else is done with that."""
+    begin, kinds = f.pc - 1, f.decoded.kinds
+    at = next((i for i in range(f.pc, len(kinds)) if kinds[i] is not K.NOP), begin)
+    if kinds[at] is not K.CALL or f.decoded.ins[at][1] != 1:
+        return at, []
+    outer = f.stack[-4 - f.decoded.ins[begin][1] :][:2]
+    return at, outer if len(outer) == 2 else []

@@ -47,11 +47,16 @@ def is_item(v: Any) -> bool:
     return type(v) is LateText and any([type(p) is Piece and type(p.value) in (ListItem, TextAt) for p in v.pieces or ()])
 
 
+def are_made_late() -> bool:
+    """Whether items may be left to emitted code here."""
+    return vm.late_texts is not None and not vm.asking and not vm.exploring and getattr(vm.history, "joins", False)
+
+
 def may_be_late(h: Shadow | None, place: Any) -> bool:
     """Whether the item at this place can be left to emitted code."""
-    if h is None or vm.late_texts is None or vm.asking or type(h.orig) is not list or not getattr(vm.history, "joins", False):
+    if h is None or type(h.orig) is not list or not are_made_late() or not (varies(place) or of_data(place)):
         return False
-    if not (varies(place) or of_data(place)) or vm.exploring or not views.is_of_texts(h.orig):
+    if not views.is_of_texts(h.orig):
         return False
     return len(h.copy) == len(h.orig) and all(map(is_, h.copy, h.orig)) and not any([v is WRITTEN for v in h.located.values()])
 
@@ -74,9 +79,7 @@ def item_at(world: World, h: Shadow, place: Any) -> LateText | None:
 
 def item_of(texts: Any, place: Any) -> LateText | None:
     """The item of a tuple or list that is made here, at a place from data; None where not all of them are strings."""
-    if vm.late_texts is None or vm.asking or vm.exploring or not getattr(vm.history, "joins", False) or not of_data(place):
-        return None
-    if not texts or not all([type(x) is str for x in texts]):
+    if not are_made_late() or not of_data(place) or not texts or not all([type(x) is str for x in texts]):
         return None
     hold_to_range(place, len(texts), f"{type(texts).__name__} index out of range")
     return LateText((Piece(TextAt(tuple(texts), place), 0, ""),), True)

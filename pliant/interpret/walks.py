@@ -18,6 +18,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.calls import graph_call
 from pliant.interpret.data_ranges import DataIterator, DataRange, of_data, rows_of
+from pliant.interpret.decode import given_on
 from pliant.interpret.state import LEAVE, TRY, Frame, Restart, counts_rounds, current_site, vm
 from pliant.interpret.types.row import row
 from pliant.symbolic import ops
@@ -90,12 +91,10 @@ def list_key(f: Frame, at: int) -> tuple[int, int]:
 
 def listed(f: Frame) -> bool:
     """Whether the range that is being made is for `list`, which may make a late list of it."""
-    begin, kinds = f.pc - 1, f.decoded.kinds
-    at = next((i for i in range(f.pc, len(kinds)) if kinds[i] is not K.NOP), begin)
-    if kinds[at] is not K.CALL or f.decoded.ins[at][1] != 1 or not counts_rounds() or vm.asking or globalstate.user_modes():
+    if not counts_rounds() or vm.asking or globalstate.user_modes():
         return False
-    outer = f.stack[-4 - f.decoded.ins[begin][1] :][:2]
-    return len(outer) == 2 and any([v is list for v in outer]) and vm.loops.get(list_key(f, at)) is not LEAVE
+    at, outer = given_on(f)
+    return any([v is list for v in outer]) and vm.loops.get(list_key(f, at)) is not LEAVE
 
 
 def rounds_of(n: Any, f: Frame, at: int) -> int:

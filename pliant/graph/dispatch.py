@@ -11,12 +11,12 @@ import functools
 import sys
 from typing import Any
 
-from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.errors import Tripwire
-from pliant.graph import custom_ops, layout, light, symnode
+from pliant.graph import custom_ops, layout, symnode
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.light_shapes import shape_functions
 from pliant.graph.operators import Column
 from pliant.graph.originals import ORIGINAL, gc, is_grad_enabled, is_inference_mode_enabled, tensors_as_they_were, torch
 from pliant.graph.record import PENDING, Op
@@ -322,9 +322,8 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool 
         mkwargs["pin_memory"] = False
     info = op_info(func)
     try:
-        light.prepare()
         modules = len(sys.modules)
-        with quiet(), enable_python_dispatcher(), layout.metadata(), tensors_as_they_were():
+        with quiet(), shape_functions(), layout.metadata(), tensors_as_they_were():
             out = func(*margs, **mkwargs)
         if len(sys.modules) != modules:  # imports leave cycles, some of which hold the frames below: those of the interpreter
             gc.collect(0)

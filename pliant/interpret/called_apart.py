@@ -22,7 +22,7 @@ CALLS = (K.CALL, K.CALL_KW, K.CALL_EX)
 def begins(f: Frame) -> int:
     """A call is about to be interpreted: the operations that there are. Breaks where it is to be made by CPython."""
     if f.watched and caller_of(f) is not None and vm.history.called_apart(f.code):
-        raise Break("PL0015", APART)
+        raise Break("PL0015", APART, clean=True)
     return operations()
 
 

@@ -143,12 +143,17 @@ def mark(f: Frame | None) -> None:
             key = (id(f.code), header)
             if header in f.stops or f.decoded.kinds[header] is K.FOR_ITER and not any([type(v) in ITERATORS for v in f.stack]):
                 return
-            if key not in vm.loops and shape_of(Key(f.decoded), header) is not None:
+            if key not in vm.loops and shape_of(Key(f.decoded), header) is not None and not under_way(f, header):
                 raise again(f, header, TRY)
             return
         if f.decoded.is_generator:
             return
         f = f.parent
+
+
+def under_way(f: Frame, header: int) -> bool:
+    """Whether the frame goes on in a round of this loop, behind a graph break: it does not come by the header before the branch."""
+    return f.top and vm.world.resumed_at in loop_of(Key(f.decoded), header)
 
 
 def decides(site: Any) -> bool:

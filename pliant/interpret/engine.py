@@ -11,12 +11,12 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
-from torch._dispatch.python import enable_python_dispatcher
 from torch.utils import _pytree as pytree
 
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import casts, changing_numbers, decompositions, derivatives, emptiness, implemented, layout, recurrent, resizing, symnode
+from pliant.graph.light_shapes import shape_functions
 from pliant.graph.operands import op_inputs
 from pliant.graph.originals import ORIGINAL, SPELLED, gc, torch
 from pliant.graph.record import FAILED, PENDING, TorchOp
@@ -298,7 +298,7 @@ def decomposed_in_python(rec: TorchOp) -> Any:
             raise Break("PL0011", "the kernels may refuse what PyTorch's code for symbolic sizes takes")
         with layout.framework():
             args, kwargs = (), resizing.settled(args, kwargs)
-    with enable_python_dispatcher(), layout.framework(last_try=True):
+    with shape_functions(), layout.framework(last_try=True):
         out = fn(*args, **kwargs)
         if fn is not torch.nn.functional.interpolate and fn not in resizing.UPSAMPLING:
             return out
@@ -611,7 +611,7 @@ def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
         else:
             fast[slot] = Lazy(v, src)
     f = Frame(d, fn, fast, fn.__globals__)
-    f.pc = d.index(start.offset)
+    f.pc = vm.world.resumed_at = d.index(start.offset)
     if start.loops:
         f.loop_header = d.index(start.loops[-1])
     for s in start.stack:

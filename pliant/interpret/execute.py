@@ -17,7 +17,7 @@ from pliant.interpret.data_loops import CHANGING, at_header
 from pliant.interpret.late_items import may_be_late
 from pliant.interpret.late_text import TextNeeded, writable
 from pliant.interpret.opcodes_build import call_operands
-from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, taken, vm, whole_loops
+from pliant.interpret.state import UNDECIDED, Break, Frame, LoopBackSignal, Restart, site_of, taken, vm, whole_loops
 from pliant.symbolic import DataDependent
 
 OPAQUE_REFUSED = re.compile(r"\b(Opaque|LateText)\b")
@@ -100,7 +100,7 @@ TOLD = (TypeError, ValueError, AttributeError)
 
 def break_of_error(e: BaseException) -> tuple[str, str]:
     if isinstance(e, DataDependent):
-        return "PL0002", str(e)
+        return UNDECIDED, str(e)
     if isinstance(e, Tripwire):
         return "PL0018", str(e)
     return "PL0011", str(e)

@@ -69,6 +69,7 @@ def joined(f: Frame, v: Any) -> bool:
             unchanged.check()
         except Open:
             raise Restart(RESTART, len(vm.loop_codes), "PL0001", "a branch on data") from None
+        f.moved = -1  # the code of both sides has run, and nothing has come of it
         return False
     finally:
         vm.joining.remove(key)

@@ -30,9 +30,10 @@ from pliant.interpret.opaque import Opaque
 from pliant.interpret.same_objects import identical
 from pliant.interpret.slots import QUIET_ITERATORS, binary, compare, contains, get_iter, get_next, truth, unary
 from pliant.interpret.special_methods import has_ways_of_its_own, of_special
-from pliant.interpret.state import Break, LoopBackSignal, changed, taken, vm, writes
+from pliant.interpret.state import UNDECIDED, Break, LoopBackSignal, changed, taken, vm, writes
 from pliant.interpret.tracebacks import about_to_raise, none_at_hand, suppressed
 from pliant.interpret.type_names import type_name
+from pliant.symbolic import DataDependent
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
 
@@ -393,10 +394,20 @@ def jumps_on(f: Any, v: Any, a: int, side: bool) -> bool:
             return True
         if vm.needed(f, v, not side, a):
             return False
-    return truth(v) if side else not truth(v)
+    return asked(v) if side else not asked(v)
 
 
 DATA = frozenset((TracedTensor, *SYM_TYPES))
+
+
+def asked(v: Any) -> bool:
+    """The truth of an operand. Of a number that only the run knows the graph breaks with nothing done yet: the capture goes on to here."""
+    if type(v) not in SYM_TYPES:
+        return truth(v)
+    try:
+        return truth(v)
+    except DataDependent as e:
+        raise Break(UNDECIDED, str(e), clean=True) from e
 
 
 @op(K.JUMP_IF_TRUE)
@@ -448,7 +459,7 @@ def jump_if_not_none(f: Any, a: int) -> None:
 
 @op(K.JUMP_IF_TRUE_OR_POP)
 def jump_if_true_or_pop(f: Any, a: int) -> None:
-    if truth(f.stack[-1]):
+    if asked(f.stack[-1]):
         f.pc = a
     else:
         f.stack.pop()
@@ -456,7 +467,7 @@ def jump_if_true_or_pop(f: Any, a: int) -> None:
 
 @op(K.JUMP_IF_FALSE_OR_POP)
 def jump_if_false_or_pop(f: Any, a: int) -> None:
-    if not truth(f.stack[-1]):
+    if not asked(f.stack[-1]):
         f.pc = a
     else:
         f.stack.pop()
@@ -484,7 +495,7 @@ def for_iter(f: Any, a: int) -> None:
 @op(K.NOT)
 def unary_not(f: Any, a: Any) -> None:
     v = f.stack[-1]
-    f.stack[-1] = inverted(v) if of_data(v) else not truth(v)
+    f.stack[-1] = inverted(v) if of_data(v) else not asked(v)
 
 
 @op(K.UNARY)

@@ -235,6 +235,7 @@ def session(**given: Any) -> Iterator[Interpreter]:
             setattr(vm, name, value)
 
 
+UNDECIDED = "PL0002"  # the code of a break where only the run can decide
 TRY, LEAVE = "try", "leave"  # of a loop on data (`Session.loops`)
 
 

@@ -41,6 +41,7 @@ class World:
         self.dynamic = None if isinstance(dynamic, tuple) else dynamic
         self.loops_seen = False  # some loop of the captured code has become a region
         self.resumed = False  # this is what follows a graph break
+        self.resumed_at = -1  # the instruction at which the frame goes on there
         self.in_loop = False  # this is the body of a region loop: its counters take every value
         unbroken = getattr(history, "unbroken", False)
         self.opaque = () if unbroken else getattr(history, "opaque", ())  # sources whose values stay out of the graph

@@ -53,6 +53,7 @@ from pliant.jit import branches
 from pliant.jit.branches import Branches
 from pliant.jit.changes import BY_IDENTITY, module_state
 from pliant.jit.functions_apart import FEW, Calls, Functions
+from pliant.jit.left_loops import LeftLoops
 from pliant.jit.plain_python import PlainPython
 from pliant.jit.raising_lines import RaisingLines
 from pliant.jit.resume import origin_of
@@ -91,6 +92,7 @@ class Sites:
         self.loops: WeakIdDict[set[int]] = WeakIdDict()
         self.failures: WeakIdDict[collections.Counter[int]] = WeakIdDict()
         self.branches = Branches()
+        self.left_loops = LeftLoops()
         self.lists = ShortLists()
         self.numbers = WholeLists()
         self.plain = PlainPython()

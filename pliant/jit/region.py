@@ -464,7 +464,9 @@ class Region:
         vm.undoes = self.context.torch_level
         record.history.joined.clear()
         record.history.small.capture = record.captures
+        self.sites.left_loops.tell(code)
         found = self.captured(fn, args, start, record)
+        self.sites.left_loops.note(code)
         found.frame_id = frame_id
         ends, whole = found.exit, self.config.fullgraph or found.world.error_on_break
         if isinstance(ends, BreakExit) and not whole and self.sites.functions.breaks_in(ends.frames, found.world.inlined):

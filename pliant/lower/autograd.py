@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch._library import autograd as of_operators
 
 from pliant.graph import arriving, distributed_tensors, layout
 from pliant.graph.leaving import WAYS, exit_of
+from pliant.graph.light_shapes import shape_functions
 from pliant.graph.operands import node_of, views_without
 from pliant.graph.record import Op
 from pliant.graph.trace import engine_gradients, rebased
@@ -401,7 +401,7 @@ def recorded_gradients(trace: Any, heads: list[Any], targets: list[Any], tangent
         if not any(text in str(e) for text in (*SYMBOLIC_REFUSED, INVALID)):
             raise
     del trace.ops[start:]
-    with enable_python_dispatcher(), layout.framework(last_try=True):
+    with shape_functions(), layout.framework(last_try=True):
         return engine_gradients(heads, targets, tangents, differentiable)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import operator
 import sys
 import types
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 
 from pliant.graph import light
+from pliant.graph.originals import operator
 from pliant.graph.symnode import SymNode
 
 PACKAGE, NAME = "torch.fx.experimental", "symbolic_shapes"

@@ -407,7 +407,7 @@ def asked(v: Any) -> bool:
     try:
         return truth(v)
     except DataDependent as e:
-        raise Break(UNDECIDED, str(e), clean=True) from e
+        raise Break(UNDECIDED, e.args[0], clean=True) from e
 
 
 @op(K.JUMP_IF_TRUE)

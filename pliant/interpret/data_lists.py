@@ -7,12 +7,15 @@ such a place, or under such a key of a dict, is a selection among all items, whe
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
-from pliant.graph.originals import operator, torch
+from pliant.graph.originals import math, operator, torch
 from pliant.graph.symnode import expr_of, number, to_sym
+from pliant.interpret import shadows
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, apply_kind, call, graph_call, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.comparisons import of_data
@@ -209,6 +212,21 @@ def place_of_key(keys: list[int], k: Any) -> Any:
     return numbers_of(graph_call(KEY, (tensor_of(keys, int), tensor_of(k, int)), {})) if may_be_called() else None
 
 
+def bisected(fn: Any, left: bool) -> Callable:
+    """`bisect.bisect(xs, v)` of numbers that are known, in their order, and one from data: how many come before it."""
+
+    def look(args: tuple, kw: dict) -> Any:
+        if not kw and len(args) == 2 and type(args[0]) is list and of_data(args[1]) and type(args[1]) in KINDS and len(args[0]) <= MOST:
+            shadows.read_all(vm.world, args[0])
+            if all([type(x) in (int, float) for x in args[0]]) and all([a <= b for a, b in itertools.pairwise([*args[0], math.inf])]):
+                v = expr_of(args[1], vm.scope)
+                before = [ops.lt(x, v) if left else ops.not_(ops.lt(v, x)) for x in args[0]]
+                return to_sym(vm.scope, ops.sum_([vm.scope.ctx.lift(0), *[ops.to_int(c) for c in before]]))
+        return native(fn, args, kw)
+
+    return look
+
+
 def whole(v: Any) -> Any:
     """A truth as the number that it is."""
     if type(v) is bool:
@@ -226,6 +244,8 @@ def as_ever(owner: Any, name: str, args: tuple, kw: dict) -> Any:
     return apply_kind(method_policy(type(owner), name, outside=id(owner) in vm.world.outside), getattr(owner, name), args, kw)
 
 
+LOOKASIDES[bisect.bisect_left] = bisected(bisect.bisect_left, True)
+LOOKASIDES[bisect.bisect_right] = bisected(bisect.bisect_right, False)
 vm.place_of_key = place_of_key
 LOOKASIDES[sorted] = l_sorted
 for _fn in (max, min):

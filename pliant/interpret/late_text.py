@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pliant.graph.originals import operator
+from pliant.graph.traced import TracedTensor
 from pliant.interpret import shadows
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import Break, Restart, vm
@@ -252,8 +253,10 @@ def percent(template: str, given: Any) -> LateText | None:
         value = values.pop(0)
         if directive == "d" and type(value) not in (int, bool, torch.SymInt):
             return None
-        if directive[-1] in "fFeEgG" and type(value) not in (float, torch.SymFloat):  # of an integer it is the text of a float
-            return None
+        if directive[-1] in "fFeEgG":
+            value = vm.call(float, (value,), {}) if type(value) is TracedTensor else value
+            if type(value) not in (float, torch.SymFloat):  # of an integer it is the text of a float
+                return None
         spec = "" if directive in ("s", "r") else directive
         conversion = {"s": 1, "r": 2}.get(directive, 0)
         text: Any = formatted(value, conversion, spec, False)

@@ -6,6 +6,7 @@ Each is called with 16 floats, NaN and infinities among them, plainly, in a `try
 
 from __future__ import annotations
 
+import bisect
 import math
 from typing import Any
 
@@ -66,8 +67,16 @@ sum(1 for j in range(4) if x[j] > x[0])
 all(a <= b for a, b in zip(xs, xs[1:])) | sum(v if v > 1 else -v for v in ns if v != 1) | any(v > 1 and v < 4 or v == -1 for v in x)
 any(v == 1 for v in ns if v != i) | sum((1 for v in ns if v > 1), i)
 """
+LISTS += """
+"yes" if i > 2 else "no" | f"{i} " + ("p" if i > 2 else "q" if i > 1 else "r") | {"k": "a" if f > 1 else "b"} | "%.3f" % x.mean()
+"%s %.2f" % (i, x[0])
+bisect.bisect([0.1, 0.5, 1.0], f) | bisect.bisect_left([1, 2, 2, 5], i) | bisect.bisect_left([0.5, 1.0], f) | bisect.bisect(bounds, i)
+"""
 LISTS_RAISING = "\nns.index(7) | xs.index(2.0) | xs.index(max(x.tolist())) | ns[ns[0] + 3]"
 LISTS_OTHERS = """
+"a" if ("yes" if i > 2 else "no") == "yes" else "b" | {"yes": xs, "no": ns}["yes" if i > 2 else "no"] | len("abc" if i > 2 else "d")
+"%d" % x[0]
+("p" if i > 2 else "q") in names | "%.3f" % x | bisect.bisect([3, 1], i) | bisect.bisect([1, NAN], f) | bisect.bisect(floats, f)
 sorted(xs, key=lambda v: (SAID.append(1), v)[1]) | max(range(4), key=lambda j: (SAID.append(j), xs[j])[1]) | sorted(map(loud, ns))
 xs.index(xs[1])
 max(range(3), key=lambda j: (SAID.append(j), [1, "a", 2][j])[1]) | sorted([*xs, 1]) | xs.count(xs[0]) | max([*ns, Loud()], key=lambda v: 1)
@@ -127,7 +136,8 @@ def made(expression: str, form: str) -> Any:
     lists = "xs = x.tolist()\n    ns = (y * 3).long().tolist()" if expression not in expressions(WHOLE + RAISING + OTHERS) else "pass"
     text = f"def f(x, y):\n    f = x[0].item()\n    i = y.sum().long().item() % 5\n    {lists}\n    {body}\n    return r, x * 2\n"
     names = ["a", "b", "c", "dd", "e"]
-    space = {"math": math, "Loud": Loud, "loud": loud, "names": names, "tn": ("p", "q", "r"), "d": {"a": 1, "b": 2}, "ERRORS": ERRORS}
+    space: dict[str, Any] = {"math": math, "bisect": bisect, "bounds": [1, 2, 4], "Loud": Loud}
+    space |= {"loud": loud, "names": names, "tn": ("p", "q", "r"), "d": {"a": 1, "b": 2}, "ERRORS": ERRORS}
     space |= {
         "NAN": math.nan, "nums": [5, -7, 2**40, 2, 0],
         "floats": [0.5, -0.0, math.nan, 1.0, 2.0], "flags": [True, False, True, True, False],

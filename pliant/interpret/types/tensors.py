@@ -276,6 +276,8 @@ def unary(fn: Callable, t: Any) -> Any:
 def binary(fn: Callable, a: Any, b: Any) -> Any:
     """A tensor and a tensor or a number; what other objects have to say is asked first (`slots.binary`)."""
     name, reflected, inplace = BINARY_METHODS[fn]
+    if type(a) is str and reflected == "__rmod__" and (text := late_text.percent(a, b)) is not None:
+        return text
     first = type(a) is TracedTensor
     own = replaced(a if first else b, (inplace or name) if first else reflected)
     if own is not None:

@@ -19,7 +19,7 @@ from pliant.interpret import shadows
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, apply_kind, call, graph_call, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.comparisons import of_data
-from pliant.interpret.late_items import item_of
+from pliant.interpret.late_items import item_of, under_key
 from pliant.interpret.lookasides import numbers_of
 from pliant.interpret.policy import method_policy
 from pliant.interpret.python_numbers import KINDS, kind_of, may_be_called, tensor_of
@@ -227,6 +227,20 @@ def bisected(fn: Any, left: bool) -> Callable:
     return look
 
 
+def get(owner: Any, args: tuple) -> Any:
+    """`d.get(k, default)` of a number from data, or UNSET."""
+    if len(args) == 2 and of_data(args[0]):
+        found = under_key(vm.world, vm.world.by_copy.get(id(owner)), owner, *args)
+        if found is not None:
+            return found
+    return UNSET
+
+
+def got(owner: Any, args: tuple, kw: dict) -> Any:
+    found = get(owner, args) if not kw and made_here(owner) else UNSET
+    return as_ever(owner, "get", args, kw) if found is UNSET else found
+
+
 def whole(v: Any) -> Any:
     """A truth as the number that it is."""
     if type(v) is bool:
@@ -251,6 +265,8 @@ LOOKASIDES[sorted] = l_sorted
 for _fn in (max, min):
     LOOKASIDES[_fn] = extremum(_fn)
 METHOD_LOOKASIDES[list, "sort"] = sort
+METHOD_LOOKASIDES[dict, "get"] = got
+vm.got_of_data = get
 for _t in (list, tuple):
     METHOD_LOOKASIDES[_t, "index"] = index
     METHOD_LOOKASIDES[_t, "count"] = count

@@ -12,7 +12,7 @@ from operator import is_
 from typing import Any
 
 from pliant.graph.originals import torch
-from pliant.graph.symnode import expr_of, to_sym
+from pliant.graph.symnode import expr_of, number, to_sym
 from pliant.guards import views
 from pliant.interpret import shadows
 from pliant.interpret.comparisons import of_data
@@ -138,25 +138,35 @@ def item_outside(world: World, h: Shadow, place: Any) -> Any:
     return item_of(h.copy, place)
 
 
-def under_key(world: World, h: Shadow | None, d: Any, k: Any) -> Any:
-    """`d[k]` of a dict with few keys, all known, where `k` is an integer from data; None where its values are not numbers of one type, or
-    texts."""
+def under_key(world: World, h: Shadow | None, d: Any, k: Any, *default: Any) -> Any:
+    """`d[k]`, or `d.get(k, default)`, of a dict with few keys, all known, where `k` is an integer or truth from data; None where its values
+    are not numbers of one type, or texts."""
     keys = list(dict.keys(d))
-    if type(d) is not dict or type(k) is not torch.SymInt or not 0 < len(keys) <= MOST_NUMBERS or vm.asking:
+    if type(d) is not dict or not (type(k) is torch.SymInt or type(k) is torch.SymBool) or not 0 < len(keys) <= MOST_NUMBERS or vm.asking:
         return None
-    if not all([type(key) is int and key.bit_length() <= WORD or type(key) is str for key in keys]) or bits(k.node.expr) > WORD:
-        return None
-    numbered = [key for key in keys if type(key) is int]
+    plain = all([type(key) is int and key.bit_length() <= WORD or type(key) is bool or type(key) is str for key in keys])
+    numbered = [key for key in keys if type(key) is not str]
     real = d if h is None else h.orig
-    if not numbered or not fit([dict.__getitem__(real, key) for key in numbered if dict.__contains__(real, key)]):
+    if not plain or not numbered or not fit([*[dict.__getitem__(real, key) for key in numbered if dict.__contains__(real, key)], *default]):
         return None
-    place = vm.place_of_key(numbered, k)
+    place = place_of_key(numbered, k, bool(default))
     if place is None:
         return None
     if h is not None:
         shadows.read_all(world, d)
-    values = [dict.__getitem__(d, key) for key in numbered]
+    values = [*[dict.__getitem__(d, key) for key in numbered], *default]
     return item_of(values, place, there=True) if fit(values) else None
+
+
+def place_of_key(keys: list[Any], k: Any, others: bool) -> Any:
+    """Which of these keys it is. `others`: it may be none of them, or the graph raises what a dict raises."""
+    e, numbers = number(expr_of(k, vm.scope)), [int(key) for key in keys]
+    if not others and not (type(k) is torch.SymBool and {0, 1} <= {*numbers}):
+        return vm.place_of_key(numbers, k) if type(k) is torch.SymInt and bits(e) <= WORD else None
+    place = vm.scope.ctx.lift(len(keys) - (not others))
+    for i, key in reversed([*enumerate(numbers)]):
+        place = ops.where(ops.eq(e, key), i, place)
+    return to_sym(vm.scope, place)
 
 
 def fit(values: list[Any]) -> bool:

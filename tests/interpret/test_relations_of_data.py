@@ -70,10 +70,12 @@ any(v == 1 for v in ns if v != i) | sum((1 for v in ns if v > 1), i)
 LISTS += """
 "yes" if i > 2 else "no" | f"{i} " + ("p" if i > 2 else "q" if i > 1 else "r") | {"k": "a" if f > 1 else "b"} | "%.3f" % x.mean()
 "%s %.2f" % (i, x[0])
+keys.get(i, -1) | {1: "a", 2: "b"}.get(i, "c") | {True: 1, False: 2}[i > 2] | {True: "a"}.get(f > 1, "b") | {0: f, 2: 1.0}.get(i, 0.5)
 bisect.bisect([0.1, 0.5, 1.0], f) | bisect.bisect_left([1, 2, 2, 5], i) | bisect.bisect_left([0.5, 1.0], f) | bisect.bisect(bounds, i)
 """
 LISTS_RAISING = "\nns.index(7) | xs.index(2.0) | xs.index(max(x.tolist())) | ns[ns[0] + 3]"
 LISTS_OTHERS = """
+keys.get(i) | {True: 1}[i > 2] | {1: "a", 2: 1}.get(i, 3) | {i: 1}.get(2, 5) | {1: 2}.get(f, 3) | keys.get(i, None) | {}.get(i, 1)
 "a" if ("yes" if i > 2 else "no") == "yes" else "b" | {"yes": xs, "no": ns}["yes" if i > 2 else "no"] | len("abc" if i > 2 else "d")
 "%d" % x[0]
 ("p" if i > 2 else "q") in names | "%.3f" % x | bisect.bisect([3, 1], i) | bisect.bisect([1, NAN], f) | bisect.bisect(floats, f)

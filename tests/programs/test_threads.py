@@ -126,3 +126,24 @@ def test_many_functions():
                 assert torch.equal(target(t(n)), make(k + r)(t(n)))
 
     run_threads(work)
+
+
+def test_number_of_the_thread():
+    """That of the main thread is guarded; in others the graph breaks."""
+    known = {threading.get_ident(): "main"}
+
+    def fn(x):
+        return x * 2, threading.get_ident() in known, threading.get_ident()
+
+    pliant.reset()
+    f = pliant.compile(fn, backend="aten")
+    for n in (3, 4):
+        assert f(torch.ones(n))[1:] == fn(torch.ones(n))[1:] == (True, threading.get_ident())
+    assert pliant.stats()["graph_breaks"] == 0
+    run_threads(lambda k: [check_number(f, n) for n in (3, 5, 4)])
+    assert f(torch.ones(6))[1]
+
+
+def check_number(f, n):
+    x, among, number = f(torch.ones(n))
+    assert torch.equal(x, torch.full((n,), 2.0)) and not among and number == threading.get_ident()

@@ -8,7 +8,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from pliant.interpret import policy
+from pliant.interpret.calls import LOOKASIDES, apply_kind
 from pliant.interpret.capture import UNSET
+from pliant.interpret.process_state import question
 from pliant.interpret.state import Break, vm, writes
 from pliant.interpret.types.row import row
 
@@ -88,6 +91,17 @@ def delattr_(o: Any, name: str) -> None:
             del vm.world.tensor_writes[(id(o), name)]
 
 
+def l_get_ident(args: tuple, kw: dict) -> Any:
+    """The number of the main thread stays what it is; each other one would be an entry of its own."""
+    if args or kw or threading.current_thread() is not threading.main_thread():
+        return apply_kind(policy.c_policy(threading.get_ident), threading.get_ident, args, kw)
+    answer = threading.get_ident()
+    vm.world.bound_here = "the number of a thread"
+    question(threading.get_ident, (), {}, answer)
+    return answer
+
+
+LOOKASIDES[threading.get_ident] = l_get_ident
 row(
     name="thread-local object", located=(threading.local,), stands=(threading.local,), locate=locate, getattr=getattr_, setattr=setattr_,
     delattr=delattr_,

@@ -31,6 +31,7 @@ from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.contextvars_ import TOKENS, Token
 from pliant.interpret.data_ranges import DataIterator, DataRange
+from pliant.interpret.types.thread_locals import ThreadNames
 from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
 from pliant.interpret.grown_lists import Grown
@@ -474,6 +475,7 @@ ROWS: dict[type, Row] = {
     Generator: Row(lambda b, g: b.make_generator(b, g)),
     DataRange: call_row("range", lambda v: (v.start, v.stop, v.step)),
     DataIterator: Row(lambda b, v: f"{b.constant(iter)}({b.ref(v.over if v.over.of is None else v.over.of)})"),
+    ThreadNames: Row(lambda b, v: f"{b.constant(vars, 'vars')}({b.ref(v.of)})"),
     super: Row(super_literal),
     weakref.ref: Row(weakref_literal),
     types.SimpleNamespace: Row(None, lambda b, v: f"{b.constant(types.SimpleNamespace)}()", Builder.attributes),

@@ -31,7 +31,6 @@ from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.contextvars_ import TOKENS, Token
 from pliant.interpret.data_ranges import DataIterator, DataRange
-from pliant.interpret.types.thread_locals import ThreadNames
 from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
 from pliant.interpret.grown_lists import Grown
@@ -48,6 +47,7 @@ from pliant.interpret.types.global_names import Names
 from pliant.interpret.types.identities import OwnId, PassingId
 from pliant.interpret.types.random_generators import GeneratorMethod, TracedGenerator
 from pliant.interpret.types.subclasses import made_by_c
+from pliant.interpret.types.thread_locals import ThreadNames
 from pliant.jit import immutable_rows, iterator_rows, support
 from pliant.jit.exception_rows import EXCEPTION, HEAPTYPE
 from pliant.jit.immutable_rows import immutable_row

@@ -14,6 +14,7 @@ from pliant.graph.data_errors import CHECKS_DATA
 from pliant.graph.originals import math, torch
 from pliant.graph.own_operators import register_fake
 from pliant.graph.seeding import LIBRARY
+from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.calls import LOOKASIDES, call, graph_call, native
 from pliant.interpret.capture import UNSET
@@ -99,6 +100,8 @@ def function(name: str) -> Callable:
     fn = FUNCTIONS[name]
 
     def look(args: tuple, kw: dict) -> Any:
+        if not kw and any([type(v) is TracedTensor for v in args]) and may_be_called():
+            args = tuple([LOOKASIDES[float]((v,), {}) if type(v) is TracedTensor else v for v in args])
         found = asked(name, args, float, name in PARTIAL) if not kw else UNSET
         return found if found is not UNSET else native(fn, args, kw)
 

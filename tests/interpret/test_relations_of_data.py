@@ -68,6 +68,7 @@ all(a <= b for a, b in zip(xs, xs[1:])) | sum(v if v > 1 else -v for v in ns if 
 any(v == 1 for v in ns if v != i) | sum((1 for v in ns if v > 1), i)
 """
 LISTS += """
+math.hypot(x[0], 1.0) | math.erf(x.mean()) | math.atan2(x[0], x[1])
 "yes" if i > 2 else "no" | f"{i} " + ("p" if i > 2 else "q" if i > 1 else "r") | {"k": "a" if f > 1 else "b"} | "%.3f" % x.mean()
 "%s %.2f" % (i, x[0])
 keys.get(i, -1) | {1: "a", 2: "b"}.get(i, "c") | {True: 1, False: 2}[i > 2] | {True: "a"}.get(f > 1, "b") | {0: f, 2: 1.0}.get(i, 0.5)

@@ -76,6 +76,17 @@ def joined(f: Frame, v: Any) -> bool:
     return True
 
 
+def unjoined(branch: tuple) -> Restart:
+    """Capture again, and leave this branch what it is."""
+    key, code = branch
+    vm.joins[key] = LEAVE
+    vm.loop_codes.append(code)
+    return Restart(RESTART, len(vm.loop_codes), "PL0001", "a branch on data")
+
+
+vm.unjoined = unjoined
+
+
 def told_on(c: Any, told: list[list]) -> list[tuple]:
     """The calls of both sides of a branch, each on the condition."""
     taken = (c, not c) if type(c) is bool else (to_sym(vm.scope, c), to_sym(vm.scope, ops.not_(c)))
@@ -94,6 +105,7 @@ class Join:
     def __init__(self, f: Frame, sides: Sides) -> None:
         self.f = f
         self.sides = sides
+        self.branch = (id(f.code), f.pc - 1), f.code
         bits = sides.live[sides.meet] if sides.meet is not None else 0
         for i in {f.decoded.ins[k][1] for k in sides.inside if f.decoded.kinds[k] in (K.LOAD_LOCAL, K.STORE_LOCAL)}:
             if type(f.fast[i]) is Lazy:  # else it is there on one side alone
@@ -303,7 +315,7 @@ class Join:
         f = self.f
         values = {slot: rebuilt(v, [results.get((slot, i), x) for i, x in enumerate(flat(v)[0])]) for slot, v in end.items()}
         for slot, texts in self.texts.items():
-            values[slot] = text_of(texts, values[slot])
+            values[slot] = text_of(texts, values[slot], self.branch)
         for k, (held, _) in enumerate(self.lists):
             held[:] = [values[slot] for slot in values if type(slot) is tuple and slot[:2] == ("item", k)]
         for slot, (h, k) in self.held.items():

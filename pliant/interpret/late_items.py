@@ -94,9 +94,10 @@ def item_of(values: Any, place: Any, there: bool = False) -> Any:
     return number_at(values, expr_of(place, vm.scope), there)
 
 
-def text_of(texts: tuple[str, ...], place: Any) -> Any:
-    """One of these texts, which nobody has read yet: who does begins the capture again, where the branch that has chosen it is none."""
-    return LateText((Piece(TextAt(texts, place), 0, ""),)) if type(place) is not int else texts[place]
+def text_of(texts: tuple[str, ...], place: Any, branch: Any) -> Any:
+    """One of these texts, which nobody has read yet: who does begins the capture again, where the sides of the branch that has chosen it
+    are none of one graph."""
+    return LateText((Piece(TextAt(texts, place), 0, ""),), branch=branch) if type(place) is not int else texts[place]
 
 
 MOST_NUMBERS = 64

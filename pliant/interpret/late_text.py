@@ -49,10 +49,13 @@ class Piece(NamedTuple):
 class LateText:
     """Stands for a string that nobody has read yet."""
 
-    __slots__ = ("__weakref__", "firm", "key", "pieces")
+    __slots__ = ("__weakref__", "branch", "firm", "key", "pieces")
 
-    def __init__(self, pieces: tuple[str | Piece, ...] | None, firm: bool = False, key: tuple[str | Piece, ...] | None = None) -> None:
+    def __init__(
+        self, pieces: tuple[str | Piece, ...] | None, firm: bool = False, key: tuple[str | Piece, ...] | None = None, branch: Any = None
+    ) -> None:
         self.pieces = pieces
+        self.branch = branch  # that has chosen it, as `vm.unjoined` knows it
         self.firm = firm
         self.key = pieces if key is None else key  # its pieces where it is looked up in a dict (`chosen`)
         if pieces is None and vm.late_texts is not None:
@@ -63,6 +66,8 @@ def needed(self: Any, *_: Any) -> Any:
     """Every operator of a late text."""
     if self.firm:
         raise Break("PL0017", "the text of a value that changes on every call is used")
+    if self.branch is not None:
+        raise vm.unjoined(self.branch)
     raise TextNeeded
 
 

@@ -204,6 +204,7 @@ class Interpreter(Session):
     locals: Callable  # (Frame) -> the dict that `locals()` shows
     make_class: Callable  # (metaclass, args, kwargs) -> class
     ask_parameter: Callable  # (type parameter or alias, name of an attribute): raises Break if it is worked out when it is read
+    unjoined: Callable  # (branch on data) -> the restart without both of its sides in one graph
     truth_of_tensor: Callable  # (tensor) -> its truth, which may be symbolic
     got_of_data: Callable  # (dict, (key, default)) -> what `get` gives for a number from data, or UNSET
     place_of_key: Callable  # (keys, integer from data) -> which of them it is, or None: the graph may not ask

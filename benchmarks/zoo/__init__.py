@@ -40,6 +40,8 @@ FAMILIES = {
     "poses": "research_packages",
     "equations": "research_packages",
     "similarities": "research_packages",
+    "signals": "small_packages",
+    "attentions": "small_packages",
 }
 
 

@@ -17,7 +17,7 @@ from pliant.lower.program import OURS, ExternalCall
 OWN = FLOWS | growing.READERS | WAYS | {*OF_STATES}
 """Operations of pliant's own that write nothing of others."""
 RECURRENT = ("onednn_lstm", "packed_rows", "unpacked_rows", "recurrent_backward")
-DECLARED = (*KNOWN, *[f"pliant::{name}" for name in RECURRENT], "pliant_numpy::")
+DECLARED = (*KNOWN, *[f"pliant::{name}" for name in RECURRENT], "pliant::number_", "pliant_numpy::")
 """What the names of operators begin with whose schema tells what they write."""
 
 

@@ -57,6 +57,9 @@ def is_key(a: Any) -> bool:
     t = type(a)
     if issubclass(t, enum.Enum) and id(t) not in vm.world.own_functions:
         return lookup(t, "__hash__") in HASHES and lookup(t, "__eq__") in EQUALITIES
+    if issubclass(t, type):  # one whose metaclass does not compare it otherwise
+        plain = all([lookup(t, name) is object.__dict__[name] for name in ("__hash__", "__eq__")])
+        return plain and id(a) not in vm.world.own_functions
     return (t in KEYS or t is tuple and all(map(is_key, a))) and id(a) not in vm.world.own_functions
 
 

@@ -521,6 +521,8 @@ def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: d
     elif isinstance(owner, list) and name in APPENDS:
         return native(fn, args, kwargs)
     shadows.read_all(world, owner)
+    if type(owner) is list and name in ("index", "count"):
+        return METHOD_LOOKASIDES[list, name](owner, args, kwargs)
     return native(fn, args, kwargs)
 
 

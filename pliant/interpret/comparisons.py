@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
-from types import CellType
 from typing import Any
 
 from pliant.bytecode import kinds as K
@@ -17,7 +15,6 @@ from pliant.interpret import shadows
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, graph_call
 from pliant.interpret.capture import UNSET
 from pliant.interpret.decode import given_on
-from pliant.interpret.generators import Generator
 from pliant.interpret.state import Break, by_value, vm, whole_loops
 
 
@@ -103,7 +100,17 @@ def among(c: Any, x: Any) -> Any:
         return operator.and_(x >= c.start, x < c.stop)
     if not is_one(c, FEW_TYPES) or len(c) > FEW or not comparable((x, *c)) or any([same_float(x, y) for y in c]):
         return UNSET
-    return any_of([x == y for y in c if type(y) in NUMBERS])
+    return any_of([x is y or x == y for y in c if type(y) in NUMBERS])
+
+
+def among_keys(world: Any, h: Any, d: dict, x: Any) -> Any:
+    """`x in d` of a number from data and a dict of few keys, all known; UNSET where it is something else."""
+    keys = list(dict.keys(d))
+    if not of_data(x) or type(d) is not dict or len(keys) > FEW or not all([is_one(k, (bool, *COMPARED)) for k in keys]):
+        return UNSET
+    if h is not None:
+        shadows.length(world, h)
+    return among([int(k) if type(k) is bool else k for k in keys], x)
 
 
 def alike(fn: Any, a: Any, b: Any) -> Any:
@@ -115,8 +122,32 @@ def alike(fn: Any, a: Any, b: Any) -> Any:
         shadows.read_all(vm.world, h.copy)
     if len(a) != len(b):
         return fn is operator.ne
-    other = any_of([x != y if (type(x) in NUMBERS) is (type(y) in NUMBERS) else True for x, y in zip(a, b, strict=True)])
+    other = any_of([differ(x, y) for x, y in zip(a, b, strict=True)])
     return other if fn is operator.ne else torch.sym_not(other) if type(other) is torch.SymBool else not other
+
+
+def differ(x: Any, y: Any) -> Any:
+    """Whether containers take two plain values for different ones."""
+    return x is not y and (x != y if (type(x) in NUMBERS) is (type(y) in NUMBERS) else True)
+
+
+def in_order(fn: Any, a: Any, b: Any) -> Any:
+    """`a < b` and its like of two tuples or lists of plain values, some of which come from data: the first two that differ decide."""
+    pairs = list(zip(a, b))
+    if not comparable((*a, *b)) or any(map(same_float, a, b)) or len(pairs) > FEW:
+        return UNSET
+    if not all([type(x) in NUMBERS and type(y) in NUMBERS or type(x) is type(y) is str for x, y in pairs]):
+        return UNSET
+    for h in [h for h in (vm.world.by_copy.get(id(x)) for x in (a, b)) if h is not None]:
+        shadows.read_all(vm.world, h.copy)
+    found = fn(len(a), len(b))
+    for x, y in reversed(pairs):
+        other = differ(x, y)
+        if other is True:
+            found = fn(x, y)
+        elif other is not False:
+            found = operator.or_(operator.and_(other, fn(x, y)), operator.and_(torch.sym_not(other), found))
+    return found
 
 
 def inverted(v: Any) -> Any:
@@ -135,25 +166,12 @@ def any_of(truths: list[Any]) -> Any:
 
 
 def computes_nothing_else(items: Any) -> bool:
-    """Whether all items of `any(...)` may be worked out, though CPython stops at the first that decides: they are there already, or made
-    by a generator that compares plain values."""
-    if is_one(items, (list, tuple)):
-        return all([is_one(x, PLAIN_TRUTHS) for x in items])
-    if type(items) is not Generator or items.started or not items.frame.decoded.kinds or not QUIET.issuperset(items.frame.decoded.kinds):
-        return False
-    walked, *names = [v.cell_contents if type(v) is CellType else v for v in items.frame.fast if v is not UNSET and not unbound(v)]
-    if not is_one(walked, WALKERS):
-        return False
-    values = (*names, *copy.copy(walked))
-    return all([is_one(v, COMPARED) or is_one(v, FEW_TYPES) and all([is_one(y, COMPARED) for y in v]) for v in values])
-
-
-def unbound(v: Any) -> bool:
-    return type(v) is CellType and v == CellType()
+    """Whether all items of `any(...)` may be worked out, though CPython stops at the first that decides: they are there already."""
+    return is_one(items, (list, tuple)) and all([is_one(x, PLAIN_TRUTHS) for x in items])
 
 
 FEW_TYPES = (tuple, list, set, frozenset)
-FEW = 16
+FEW = 64
 NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 COMPARED = (*NUMBERS, str, bytes, type(None))  # which run no code of the program, and those that are no numbers equal none
 PLAIN_TRUTHS = (*COMPARED, bool, torch.SymBool)

@@ -57,6 +57,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     compiler_settings,
     contextvars_,
     copies,
+    data_lists,
     data_loops,
     datafield,
     decomposed,

@@ -130,7 +130,7 @@ def watched(f: Frame) -> None:
             raise Break("PL0015", CHANGING, clean=True)
 
 
-ON_NUMBERS = (K.JUMP_IF_TRUE, K.JUMP_IF_FALSE)
+ON_NUMBERS = (K.JUMP_IF_TRUE, K.JUMP_IF_FALSE, K.JUMP_IF_TRUE_OR_POP, K.JUMP_IF_FALSE_OR_POP)
 """Branches of which both sides may be one operation of the graph."""
 
 

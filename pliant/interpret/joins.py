@@ -22,6 +22,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.carried_values import equal, flat, is_new, merged, parts, rebuilt
 from pliant.interpret.code_shapes import Key, Sides, Stopped, is_cell, of_while, sides_of
 from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown
+from pliant.interpret.late_items import are_made_late, text_of
 from pliant.interpret.late_text import LateText, Piece
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy, force
@@ -76,6 +77,17 @@ def joined(f: Frame, v: Any) -> bool:
     return True
 
 
+def unjoined(branch: tuple) -> Restart:
+    """Capture again, and leave this branch what it is."""
+    key, code = branch
+    vm.joins[key] = LEAVE
+    vm.loop_codes.append(code)
+    return Restart(RESTART, len(vm.loop_codes), "PL0001", "a branch on data")
+
+
+vm.unjoined = unjoined
+
+
 def told_on(c: Any, told: list[list]) -> list[tuple]:
     """The calls of both sides of a branch, each on the condition."""
     taken = (c, not c) if type(c) is bool else (to_sym(vm.scope, c), to_sym(vm.scope, ops.not_(c)))
@@ -94,6 +106,7 @@ class Join:
     def __init__(self, f: Frame, sides: Sides) -> None:
         self.f = f
         self.sides = sides
+        self.branch = (id(f.code), f.pc - 1), f.code
         bits = sides.live[sides.meet] if sides.meet is not None else 0
         for i in {f.decoded.ins[k][1] for k in sides.inside if f.decoded.kinds[k] in (K.LOAD_LOCAL, K.STORE_LOCAL)}:
             if type(f.fast[i]) is Lazy:  # else it is there on one side alone
@@ -102,6 +115,7 @@ class Join:
         self.before = set(vm.scope.symbols)
         self.live = [i for i in range(f.code.co_nlocals) if bits >> i & 1 and not is_cell(f.fast[i])]
         self.calls: list[tuple] = []
+        self.texts: dict[Any, tuple] = {}  # of slots that are one of several texts, these
         self.lists: list[tuple[list, list]] = []  # each with what was in it before
         self.held: dict[tuple, tuple[Shadow, Any]] = {}  # slots for what sides store in objects from outside: ("held", shadow, key)
 
@@ -115,6 +129,7 @@ class Join:
                 if slot not in end:
                     end[slot] = held_in(h, k)
                 self.check_held(end[slot])
+        self.number_texts(ends)
         told = [leave.values[1] for leave in block.leaves()]
         made = None
         if not any(told) or self.shows_what_is_known(told):
@@ -134,6 +149,17 @@ class Join:
         results_now = dict(zip(results, outs if made is None else made, strict=True))
         self.stand_behind(ends[0], results_now)
         vm.world.calls += self.calls
+
+    def number_texts(self, ends: list[dict]) -> None:
+        """Texts that a variable is given by the sides, one or another: its result is which of them it is."""
+        if not are_made_late():
+            return
+        for slot in ends[0]:
+            texts = [end.get(slot) for end in ends]
+            if slot not in self.held and all([type(x) is str for x in texts]) and len({*texts}) > 1:
+                self.texts[slot] = tuple(dict.fromkeys(texts))
+                for end, x in zip(ends, texts, strict=True):
+                    end[slot] = self.texts[slot].index(x)
 
     def explored(self) -> Block:
         while True:
@@ -289,6 +315,8 @@ class Join:
     def stand_behind(self, end: dict, results: dict[Any, Any]) -> None:
         f = self.f
         values = {slot: rebuilt(v, [results.get((slot, i), x) for i, x in enumerate(flat(v)[0])]) for slot, v in end.items()}
+        for slot, texts in self.texts.items():
+            values[slot] = text_of(texts, values[slot], self.branch)
         for k, (held, _) in enumerate(self.lists):
             held[:] = [values[slot] for slot in values if type(slot) is tuple and slot[:2] == ("item", k)]
         for slot, (h, k) in self.held.items():

@@ -51,6 +51,8 @@ def item(world: World, h: Shadow, k: Opaque) -> Any:
 def asked(world: World, h: Shadow, name: str, args: tuple) -> Any:
     """What method `name` of the dict (`get`, `__contains__`, `__getitem__`) answers; UNSET where the key is no such text, or lacks."""
     k = args[0]
+    if name == "get" and (found := vm.got_of_data(h.copy, args)) is not UNSET:
+        return found
     if not may_be_late(h, k) or name == "__getitem__" and k.value not in h.orig:
         return UNSET
     if name == "__contains__" or k.value not in h.orig:

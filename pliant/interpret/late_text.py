@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pliant.graph.originals import operator
+from pliant.graph.traced import TracedTensor
 from pliant.interpret import shadows
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import Break, Restart, vm
@@ -48,10 +49,13 @@ class Piece(NamedTuple):
 class LateText:
     """Stands for a string that nobody has read yet."""
 
-    __slots__ = ("__weakref__", "firm", "key", "pieces")
+    __slots__ = ("__weakref__", "branch", "firm", "key", "pieces")
 
-    def __init__(self, pieces: tuple[str | Piece, ...] | None, firm: bool = False, key: tuple[str | Piece, ...] | None = None) -> None:
+    def __init__(
+        self, pieces: tuple[str | Piece, ...] | None, firm: bool = False, key: tuple[str | Piece, ...] | None = None, branch: Any = None
+    ) -> None:
         self.pieces = pieces
+        self.branch = branch  # that has chosen it, as `vm.unjoined` knows it
         self.firm = firm
         self.key = pieces if key is None else key  # its pieces where it is looked up in a dict (`chosen`)
         if pieces is None and vm.late_texts is not None:
@@ -62,6 +66,8 @@ def needed(self: Any, *_: Any) -> Any:
     """Every operator of a late text."""
     if self.firm:
         raise Break("PL0017", "the text of a value that changes on every call is used")
+    if self.branch is not None:
+        raise vm.unjoined(self.branch)
     raise TextNeeded
 
 
@@ -252,8 +258,10 @@ def percent(template: str, given: Any) -> LateText | None:
         value = values.pop(0)
         if directive == "d" and type(value) not in (int, bool, torch.SymInt):
             return None
-        if directive[-1] in "fFeEgG" and type(value) not in (float, torch.SymFloat):  # of an integer it is the text of a float
-            return None
+        if directive[-1] in "fFeEgG":
+            value = vm.call(float, (value,), {}) if type(value) is TracedTensor else value
+            if type(value) not in (float, torch.SymFloat):  # of an integer it is the text of a float
+                return None
         spec = "" if directive in ("s", "r") else directive
         conversion = {"s": 1, "r": 2}.get(directive, 0)
         text: Any = formatted(value, conversion, spec, False)

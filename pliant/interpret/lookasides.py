@@ -16,6 +16,7 @@ from pliant.graph.symclasses import as_int
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import (
+    folded_generators,
     globalstate,
     in_python,
     late_lists,
@@ -31,7 +32,7 @@ from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, s
 from pliant.interpret.binding import STANDS_FOR_C
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.comparisons import any_of, as_floats, computes_nothing_else, of_data
+from pliant.interpret.comparisons import any_of, as_floats, computes_nothing_else, inverted, of_data
 from pliant.interpret.gate import captured_call, has_index, index
 from pliant.interpret.generators import TAKES, Generator, called_generator
 from pliant.interpret.interleaved import lazily, until_heard
@@ -240,6 +241,9 @@ LASTING = (type, FunctionType, types.ModuleType, types.BuiltinFunctionType, bool
 @lookaside(next)
 def l_next(args: tuple, kw: dict) -> Any:
     if len(args) == 2:
+        given = folded_generators.rounds(args)
+        if given is not None and (chosen := folded_generators.first(given, args[1])) is not UNSET:
+            return chosen
         try:
             return get_next(args[0])
         except StopIteration:
@@ -286,9 +290,9 @@ def l_truth(args: tuple, kw: dict) -> Any:
     return truth(args[0])
 
 
-@lookaside(operator.not_)
-def l_not(args: tuple, kw: dict) -> Any:
-    return not truth(args[0])
+def not_(v: Any) -> Any:
+    v = l_bool((v,), {}) if type(v) is TracedTensor else v
+    return inverted(v) if of_data(v) else not truth(v)
 
 
 def converted(v: Any, *names: str) -> Any:
@@ -458,23 +462,27 @@ def _operator_rows() -> None:
 _operator_rows()
 LOOKASIDES[operator.inv] = LOOKASIDES[operator.invert]
 LOOKASIDES[operator.truth] = lambda args, kw: truth(*args)
-LOOKASIDES[operator.not_] = lambda args, kw: not truth(*args)
+LOOKASIDES[operator.not_] = lambda args, kw: not_(*args)
 
 
 @lookaside(all)
 def l_all(args: tuple, kw: dict) -> Any:
-    other = found(args[0], False)
+    other = found(args, False)
     return torch.sym_not(other) if type(other) is torch.SymBool else not other
 
 
 @lookaside(any)
 def l_any(args: tuple, kw: dict) -> Any:
-    return found(args[0], True)
+    return found(args, True)
 
 
-def found(items: Any, wanted: bool) -> Any:
+def found(args: tuple, wanted: bool) -> Any:
     """Whether the truth of one of the items is `wanted`; no further one is asked for then. Of truths from data it is one relation, where
     nobody can see that all are asked for."""
+    given = folded_generators.rounds(args)
+    if given is not None and (known := folded_generators.truths(given, wanted)) is not None:
+        return any_of(known)
+    items = args[0]
     quiet = computes_nothing_else(items)
     truths: list[Any] = []
     it = get_iter(items)
@@ -788,4 +796,5 @@ LOOKASIDES[needed] = lambda args, kw: needed(*args)  # run, not interpreted
 
 
 vm.locals = locals_of
+vm.truth_of_tensor = lambda t: l_bool((t,), {})
 vm.specialize = concrete

@@ -13,7 +13,8 @@ from typing import Any
 
 from pliant.graph.originals import ORIGINAL, get_default_dtype, torch
 from pliant.guards import views
-from pliant.interpret.calls import LOOKASIDES, graph_call
+from pliant.interpret.calls import LOOKASIDES, call, graph_call
+from pliant.interpret.globalstate import user_modes
 from pliant.interpret.shadows import NUMBERS_TENSOR, Shadow, as_it_was
 from pliant.interpret.state import vm
 from pliant.interpret.tensor_inputs import make_tensor
@@ -119,6 +120,8 @@ def enter() -> None:
 
 def as_index(k: list) -> Any:
     """What a tensor is indexed with in the place of a list: the tensor of its ints, if it is an input."""
+    if k and torch.SymInt in {*map(type, k)} <= {int, torch.SymInt} and not vm.asking and not user_modes():  # C++ would pin them
+        return call(torch.tensor, (k,), {"dtype": torch.int64, "device": "cpu"})
     if not k or not {*map(type, k)} <= {int}:
         return k
     found = lifted(k)

@@ -459,6 +459,8 @@ def jump_if_not_none(f: Any, a: int) -> None:
 
 @op(K.JUMP_IF_TRUE_OR_POP)
 def jump_if_true_or_pop(f: Any, a: int) -> None:
+    if type(f.stack[-1]) in DATA and vm.at_branch(f, f.stack[-1]):
+        return
     if asked(f.stack[-1]):
         f.pc = a
     else:
@@ -467,6 +469,8 @@ def jump_if_true_or_pop(f: Any, a: int) -> None:
 
 @op(K.JUMP_IF_FALSE_OR_POP)
 def jump_if_false_or_pop(f: Any, a: int) -> None:
+    if type(f.stack[-1]) in DATA and vm.at_branch(f, f.stack[-1]):
+        return
     if not asked(f.stack[-1]):
         f.pc = a
     else:
@@ -495,6 +499,8 @@ def for_iter(f: Any, a: int) -> None:
 @op(K.NOT)
 def unary_not(f: Any, a: Any) -> None:
     v = f.stack[-1]
+    if type(v) is TracedTensor:
+        v = vm.truth_of_tensor(v)
     f.stack[-1] = inverted(v) if of_data(v) else not asked(v)
 
 

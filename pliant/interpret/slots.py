@@ -20,14 +20,14 @@ from pliant.interpret import late_keys, powers, shadows
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.comparisons import alike, among, of_data
+from pliant.interpret.comparisons import alike, among, among_keys, in_order, of_data
 from pliant.interpret.ended_iterators import ENDING, end_of
 from pliant.interpret.gate import SYM_TYPES, captured, index, no_operator, opaque, ordered, position, to_c, told_by_itself
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.iteration import ask_length, drain
 from pliant.interpret.keys import HASHED, compares, settle
-from pliant.interpret.late_items import item_at, item_of, may_be_late
+from pliant.interpret.late_items import item_of, item_outside, under_key
 from pliant.interpret.late_text import LateText, chosen, percent, varies
 from pliant.interpret.same_objects import METHODS, identical, method_key, note_equality, of_outside, outside_method
 from pliant.interpret.shadows import WRITTEN
@@ -296,6 +296,8 @@ def getitem(o: Any, k: Any) -> Any:
         return row.getitem(o, k)
     world = vm.world
     h = world.by_copy.get(id(o))
+    if t is dict and of_data(k) and (found := under_key(world, h, o, k)) is not None:
+        return found
     if h is not None:
         m = lookup(t, "__getitem__")
         if type(m) is FunctionType:
@@ -322,10 +324,8 @@ def getitem(o: Any, k: Any) -> Any:
                 return call(bound_special(missing, o, t, "__missing__"), (k,), {})
             raise KeyError(k)
         k = place_from_data(k)
-        if type(k) is torch.SymInt and may_be_late(h, k):
-            text = item_at(world, h, k)
-            if text is not None:
-                return text
+        if type(k) is torch.SymInt and (found := item_outside(world, h, k)) is not None:
+            return found
         k = position(k)
         if isinstance(o, list) and type(k) is int:
             if not -len(o) <= k < len(o):
@@ -337,8 +337,8 @@ def getitem(o: Any, k: Any) -> Any:
         k = hashable(k)
         return captured(dict.__getitem__, o, k) if compares(k) else o[k]
     if t in SEQUENCES:
-        if t in (tuple, list) and type(k := place_from_data(k)) is torch.SymInt and (text := item_of(o, k)) is not None:
-            return text
+        if t in (tuple, list, str) and type(k := place_from_data(k)) is torch.SymInt and (found := item_of(o, k)) is not None:
+            return found
         return o[position(k)]
     m = lookup(t, "__getitem__")
     if type(m) is FunctionType:
@@ -476,6 +476,8 @@ def contains(c: Any, x: Any) -> bool:
     if own_way(m):
         return truth(by_name(m, c, "__contains__", x))
     h = world.by_copy.get(id(c))
+    if t is dict and (found := among_keys(world, h, c, x)) is not UNSET:
+        return found
     if h is not None:
         if isinstance(c, dict):
             if late_keys.may_be_late(h, x):
@@ -536,7 +538,7 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
             return r
     if ta in SYM_TYPES or tb in SYM_TYPES:
         return compare(fn, specialize(a), specialize(b))
-    if ta is tb and ta in (tuple, list) and fn in EQUALITY and (found := alike(fn, a, b)) is not UNSET:
+    if ta is tb and ta in (tuple, list) and (found := (alike if fn in EQUALITY else in_order)(fn, a, b)) is not UNSET:
         return found
     name, mirrored = COMPARE_METHODS[fn]
     order = [(a, b, ta, name), (b, a, tb, mirrored)]

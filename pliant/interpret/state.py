@@ -204,6 +204,10 @@ class Interpreter(Session):
     locals: Callable  # (Frame) -> the dict that `locals()` shows
     make_class: Callable  # (metaclass, args, kwargs) -> class
     ask_parameter: Callable  # (type parameter or alias, name of an attribute): raises Break if it is worked out when it is read
+    unjoined: Callable  # (branch on data) -> the restart without both of its sides in one graph
+    truth_of_tensor: Callable  # (tensor) -> its truth, which may be symbolic
+    got_of_data: Callable  # (dict, (key, default)) -> what `get` gives for a number from data, or UNSET
+    place_of_key: Callable  # (keys, integer from data) -> which of them it is, or None: the graph may not ask
     next_of_data: Callable  # (the iterator of a range over data) -> raises: the loop is to be done whole
     at_branch: Callable  # (Frame, condition) -> whether it began a loop on data, which is done
     side_on_data: Callable  # (tensor that a branch asks) -> the side behind which the graph goes on, or None

@@ -10,8 +10,9 @@ import sys
 from typing import Any
 
 from pliant.graph.originals import math, operator, torch
-from pliant.interpret import in_python
+from pliant.interpret import folded_generators, in_python
 from pliant.interpret.calls import LOOKASIDES, inline, native, with_numbers
+from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.interleaved import until_heard
 from pliant.interpret.lookasides import lookaside
@@ -32,6 +33,9 @@ def l_sum(args: tuple, kw: dict) -> Any:
     start = args[1] if len(args) == 2 else kw.get("start", 0)
     if isinstance(start, (str, bytes, bytearray)):
         return native(sum, args, kw)
+    given = folded_generators.rounds(args)
+    if given is not None and (found := folded_generators.total(given, start)) is not UNSET:
+        return found
     items, rest = until_heard(args[0])
     if rest is not None:
         return inline(in_python.added, (total(start, items), rest), {})

@@ -47,6 +47,7 @@ from pliant.interpret.types.global_names import Names
 from pliant.interpret.types.identities import OwnId, PassingId
 from pliant.interpret.types.random_generators import GeneratorMethod, TracedGenerator
 from pliant.interpret.types.subclasses import made_by_c
+from pliant.interpret.types.thread_locals import ThreadNames
 from pliant.jit import immutable_rows, iterator_rows, support
 from pliant.jit.exception_rows import EXCEPTION, HEAPTYPE
 from pliant.jit.immutable_rows import immutable_row
@@ -474,6 +475,7 @@ ROWS: dict[type, Row] = {
     Generator: Row(lambda b, g: b.make_generator(b, g)),
     DataRange: call_row("range", lambda v: (v.start, v.stop, v.step)),
     DataIterator: Row(lambda b, v: f"{b.constant(iter)}({b.ref(v.over if v.over.of is None else v.over.of)})"),
+    ThreadNames: Row(lambda b, v: f"{b.constant(vars, 'vars')}({b.ref(v.of)})"),
     super: Row(super_literal),
     weakref.ref: Row(weakref_literal),
     types.SimpleNamespace: Row(None, lambda b, v: f"{b.constant(types.SimpleNamespace)}()", Builder.attributes),

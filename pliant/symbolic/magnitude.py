@@ -12,6 +12,7 @@ OF_A_FLOAT = 1024.0
 """Bits of the largest float."""
 LARGEST = 2**1024 - 2**970 - 1
 """The largest integer that is a float once it is rounded."""
+CHOOSING = {"min", "max", "where"}
 GROWING = {"int_pow", "lshift"}
 
 
@@ -34,7 +35,8 @@ def of_node(n: Expr) -> float:
     if n.op == "sum":
         sizes = [sum([a.cache["bits"] for a in mono]) + float(abs(c).bit_length()) for mono, c in n.terms]
         return max(sizes) + log2(len(sizes))
-    return max([a.cache["bits"] for a in n.args]) + 1.0  # bits and differences; quotients and extrema are smaller
+    args = n.args[n.op == "where" :]
+    return max([a.cache["bits"] for a in args]) + (0.0 if n.op in CHOOSING else 1.0)  # bits and differences; quotients are smaller
 
 
 def of_range(n: Expr) -> float:

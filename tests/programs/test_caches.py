@@ -200,3 +200,40 @@ def test_views_behind_a_graph_break():
 
     f = compiled(fn)
     assert torch.equal(f(torch.ones(2)), torch.full((2,), 3.0)) and len(breaks()) == 1
+
+
+# -- classes as keys --------------------------------------------------------------------------------------------------------
+def test_a_class_of_tensors_as_a_key():
+    """As `opt_einsum` finds out whose arrays it is given. A metaclass that compares classes in its own way is asked."""
+
+    @functools.cache
+    def backend(cls):
+        return cls.__module__.split(".")[0]
+
+    def fn(x):
+        return x * 2, backend(x.__class__)
+
+    f = compiled(fn, fullgraph=True)
+    for x in (torch.ones(3), torch.nn.Parameter(torch.ones(4)), torch.ones(5)):
+        assert f(x)[1] == fn(x)[1] == "torch"
+
+    asked = []
+
+    class Meta(type):
+        def __hash__(cls):
+            asked.append(cls)
+            return 1
+
+    class Own(metaclass=Meta):
+        pass
+
+    def other(x):
+        return x * 2, backend(Own)
+
+    f = compiled(other)
+    for n in (3, 4, 5):
+        want = other(torch.ones(n))
+        counted = len(asked)
+        got = f(torch.ones(n))
+        assert torch.equal(got[0], want[0]) and got[1] == want[1] and len(asked) == 2 * counted
+        asked.clear()

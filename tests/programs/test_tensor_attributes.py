@@ -212,3 +212,59 @@ def test_a_dict_met_before_its_owner(make):
     for owner in (one, two):
         for other in (one, two, one):
             assert torch.equal(compiled(x, other.__dict__, owner), f(x, other.__dict__, owner))
+
+
+def to_parts(x):
+    c = torch.zeros(x.shape[0], dtype=torch.complex64)
+    c.real = x
+    c.imag = x * 2
+    return c, c.abs()
+
+
+def to_itself(x):
+    x.real = 3
+    return x + 1
+
+
+def numbers(x):
+    c = torch.zeros(x.shape[0], dtype=torch.complex64)
+    c.real = 2.5
+    c.imag = True
+    return c * x
+
+
+def of_no_complex(x):
+    x.imag = x
+    return x
+
+
+def of_another_shape(x):
+    c = torch.zeros(3, dtype=torch.complex64)
+    c.real = x
+    return c
+
+
+def of_what_has_gradients(x):
+    c = torch.complex(x, x) * 1
+    c.imag = x**2
+    return (c * c.conj()).real.sum()
+
+
+@pytest.mark.parametrize("fn", [to_parts, to_itself, numbers, of_no_complex, of_another_shape, of_what_has_gradients])
+def test_parts_of_complex_tensors_are_assigned(fn):
+    compiled, before = pliant.compile(fn, backend="aten"), pliant.stats()["graph_breaks"]
+    for n in (3, 4, 5):
+        x = torch.linspace(-1, 2, n, requires_grad=fn is of_what_has_gradients)
+        y = x.detach().clone().requires_grad_(x.requires_grad)
+        found = []
+        for f, v in ((fn, x), (compiled, y)):
+            try:
+                found.append(f(v))
+            except RuntimeError as e:
+                found.append(str(e))
+        assert repr(found[0]) == repr(found[1]) or x.requires_grad and torch.equal(*found)
+        assert torch.equal(x, y) and x._version == y._version
+        if x.requires_grad:
+            [r.backward() for r in found]
+            assert torch.equal(x.grad, y.grad)
+    assert pliant.stats()["graph_breaks"] == before

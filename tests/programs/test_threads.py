@@ -126,3 +126,69 @@ def test_many_functions():
                 assert torch.equal(target(t(n)), make(k + r)(t(n)))
 
     run_threads(work)
+
+
+def test_number_of_the_thread():
+    """That of the main thread is guarded; in others the graph breaks."""
+    known = {threading.get_ident(): "main"}
+
+    def fn(x):
+        return x * 2, threading.get_ident() in known, threading.get_ident()
+
+    pliant.reset()
+    f = pliant.compile(fn, backend="aten")
+    for n in (3, 4):
+        assert f(torch.ones(n))[1:] == fn(torch.ones(n))[1:] == (True, threading.get_ident())
+    assert pliant.stats()["graph_breaks"] == 0
+    run_threads(lambda k: [check_number(f, n) for n in (3, 5, 4)])
+    assert f(torch.ones(6))[1]
+
+
+def check_number(f, n):
+    x, among, number = f(torch.ones(n))
+    assert torch.equal(x, torch.full((n,), 2.0)) and not among and number == threading.get_ident()
+
+
+def test_attributes_of_a_thread_local_object_as_a_dict():
+    """Read by names, as `tensorly` finds its backend: those of the thread that runs."""
+    own = threading.local()
+    own.scale = 2
+
+    def read(x):
+        names = own.__dict__
+        return x * names.get("scale", 1), names.get("none", 7), "scale" in vars(own), names is own.__dict__
+
+    def written(x):
+        own.scale = own.__dict__.get("scale", 1) + 1
+        return x * own.__dict__["scale"], own.__dict__.get("scale")
+
+    def lacking(x):
+        try:
+            return x * 1, own.__dict__["missing"]
+        except KeyError as e:
+            return x * 2, str(e)
+
+    def given(x):
+        return x * 2, own.__dict__, 0
+
+    def copied(x):
+        return x * 2, dict(own.__dict__), len(own.__dict__)
+
+    for fn in (read, written, lacking, given, copied):
+        pliant.reset()
+        f = pliant.compile(fn, backend="aten")
+        for n in (3, 4, 5):
+            before = own.scale
+            want = fn(torch.ones(n))
+            after, own.scale = own.scale, before
+            got = f(torch.ones(n))
+            assert torch.equal(got[0], want[0]) and got[1:] == want[1:] and own.scale == after
+            assert fn is not given or got[1] is own.__dict__
+        assert pliant.stats()["graph_breaks"] == 0 or fn is copied
+        if fn is not written:
+            run_threads(lambda k, f=f, fn=fn: check_same(f, fn, k))
+
+
+def check_same(f, fn, k):
+    got, want = f(torch.ones(3 + k % 3)), fn(torch.ones(3 + k % 3))
+    assert torch.equal(got[0], want[0]) and got[1:] == want[1:]

@@ -276,6 +276,8 @@ def unary(fn: Callable, t: Any) -> Any:
 def binary(fn: Callable, a: Any, b: Any) -> Any:
     """A tensor and a tensor or a number; what other objects have to say is asked first (`slots.binary`)."""
     name, reflected, inplace = BINARY_METHODS[fn]
+    if type(a) is str and reflected == "__rmod__" and (text := late_text.percent(a, b)) is not None:
+        return text
     first = type(a) is TracedTensor
     own = replaced(a if first else b, (inplace or name) if first else reflected)
     if own is not None:
@@ -545,6 +547,8 @@ def own_grad(t: Any, value: Any) -> bool:
     return True
 
 
+PARTS = ("real", "imag")
+"""Attributes that are views, into which is copied what is assigned."""
 OWN_TENSOR_SLOTS = {*TracedTensor.__slots__, "handler"}
 
 
@@ -569,6 +573,11 @@ def setattr_(t: Any, name: str, value: Any) -> None:
         return
     if name == "data":
         datafield.assign(t, value)
+        return
+    if name in PARTS and (type(value) is TracedTensor or type(value) in (int, float, bool)):
+        part = vm.getattr(t, name)
+        write = ("copy_", ORIGINAL.copy_) if type(value) is TracedTensor else ("fill_", ORIGINAL.fill_)
+        graph_call(write[1], (part, value), {}, write[0])
         return
     if name != "grad" or not takes_grad(t, value):
         if name in ("data", "grad", "requires_grad", "names", "real", "imag", "_backward_hooks"):

@@ -124,7 +124,7 @@ class TakenInfo:
 # -- writing down -----------------------------------------------------------------------------------------------------------------
 RECURRENT = {BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS, lstm.LAYER, lstm.LAYER_BACKWARD}
 OWN = FLOWS | READERS | RECURRENT | WAYS | {DYNAMIC_LINEAR, INT8_MM, *OF_STATES}
-PORTABLE = ("aten::", "prims::", "pliant_numpy::", "pliant_collectives::", "pliant::python_", "pliant::numpy_")
+PORTABLE = ("aten::", "prims::", "pliant_numpy::", "pliant_collectives::", "pliant::python_", "pliant::numpy_", "pliant::number_")
 """What operators are called that other processes have, too."""
 
 

@@ -121,6 +121,17 @@ def backends(c):
     f = c(f)
     return [v for n in (2, 3) for v in f(torch.ones(1, n, 4)).flatten().tolist()]
 
+def loaded(c):
+    # what it gives back is of a class that is made of one without a name, `namedtuple("IncompatibleKeys", ...)`
+    torch.manual_seed(0)
+    model, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    def f(x):
+        keys = model.load_state_dict(other.state_dict())
+        return model(x) + len(keys.missing_keys)
+    f = c(f)
+    with torch.no_grad():
+        return [f(torch.ones(n, 3)).sum().item() for n in (2, 3)]
+
 def distributions(c):
     def f(logits):
         d = torch.distributions.Categorical(logits=logits)
@@ -133,7 +144,8 @@ import pliant, programs
 programs.IN_ORDER = {in_order}
 answer = [programs.{name}(lambda f: pliant.compile(f, strict=True, background=False)), programs.{name}(lambda f: f)]
 """
-NAMES = ("adam", "freed", "functional", "two", "one_for_two", "draws", "members", "numpys", "numbers_in_lists", "backends", "distributions")
+NAMES = ("adam", "freed", "functional", "two", "one_for_two", "draws", "members", "numpys", "numbers_in_lists", "backends", "distributions",
+         "loaded")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

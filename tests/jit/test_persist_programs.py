@@ -112,8 +112,10 @@ def numbers_in_lists(c):
     def g(rows, x):  # a short one is an input since another was there
         return torch.tensor(rows).sum() + len(rows)
     g = c(g)
+    h = c(lambda rows, x: x * sum(rows) + max(rows) - min(rows))
     x = torch.arange(50.0)
-    return [f(list(range(n)), x).sum().item() for n in (12, 20, 30, 0, 5)] + [g([n] * n, x).item() for n in (3, 4, 6, 5)]
+    said = [h(rows, x).sum().item() for rows in ([*range(2, 12)], [*range(3, 20)], [0.5] * 12, [1.5, 2.5] * 8)]
+    return said + [f(list(range(n)), x).sum().item() for n in (12, 20, 30, 0, 5)] + [g([n] * n, x).item() for n in (3, 4, 6, 5)]
 
 def backends(c):
     def f(q):

@@ -151,8 +151,8 @@ def enter() -> None:
     """These are asked before all others that replace `torch.tensor`, `torch.as_tensor`, `sum`, `max` and `min`."""
     for fn in (torch.tensor, torch.as_tensor):
         maker(fn)
-    for fn in NUMBER_OF:
-        asker(fn)
+    for asked in NUMBER_OF:
+        asker(asked)
 
 
 def as_index(k: list) -> Any:

@@ -126,6 +126,34 @@ def items_left(it: Any) -> int:
     return it.__length_hint__() if plain else -1
 
 
+SUM, MAX, MIN = sum, max, min  # a program may put functions of its own in their place
+
+
+def plain_numbers(items: Any) -> Any:
+    """A list of ints, or of floats, and of nothing else. Raises ValueError where it is another, or empty."""
+    if {*map(type, items)} not in ({int}, {float}):
+        raise ValueError("no list of numbers of one type")
+    return items
+
+
+@view
+def sum_of_numbers(items: Any) -> Any:
+    """What `sum` says of a list of numbers."""
+    return SUM(plain_numbers(items))
+
+
+@view
+def largest_of_numbers(items: Any) -> Any:
+    """What `max` says of it."""
+    return MAX(plain_numbers(items))
+
+
+@view
+def smallest_of_numbers(items: Any) -> Any:
+    """What `min` says of it."""
+    return MIN(plain_numbers(items))
+
+
 @view
 def count_next(it: Any) -> Any:
     """What an `itertools.count` gives next."""

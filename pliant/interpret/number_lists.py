@@ -3,7 +3,8 @@
 `torch.tensor(rewards)` of a list that an argument, an object or a graph break brings would be a guard or a symbol for each item, and a
 graph for each length. Where a tensor (an array, an index) is made of the list, and the program has not written to it before, the
 guard program makes the tensor (`views.numbers_tensor`): its length is a size like others, its dtype says of what kind the items are.
-Which lists that is, `jit/whole_lists.py` says. Whatever else asks for items of the list reads them one by one, as ever.
+Which lists that is, `jit/whole_lists.py` says. What `sum`, `max` and `min` say of such a list the guards ask, too: a number like others.
+Whatever else asks for items of the list reads them one by one, as ever.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pliant.interpret.globalstate import user_modes
 from pliant.interpret.shadows import NUMBERS_TENSOR, Shadow, as_it_was
 from pliant.interpret.state import vm
 from pliant.interpret.tensor_inputs import make_tensor
-from pliant.interpret.types.numbers import through_attribute
+from pliant.interpret.types.numbers import floating, integer, through_attribute
 
 FEW = 8  # of more, items and lengths are taken to change before they were seen to
 
@@ -26,9 +27,8 @@ FEW = 8  # of more, items and lengths are taken to change before they were seen 
 def lifted(o: Any) -> Any:
     """The tensor of all numbers in `o`, with the dtype of their kind (int64, float64 or bool): an input of the graph. None: `o` is no list
     from outside, or has to be read item by item."""
-    world = vm.world
-    h = world.by_copy.get(id(o))
-    if h is None or type(h.orig) is not list or not h.orig or vm.asking or vm.rehearsing or world.dynamic is False or world.declared:
+    world, h = vm.world, list_of(o)
+    if h is None:
         return None
     found = made_of(h)
     if found is None or not as_it_was(h) or found.ndim > 1 and any_written() or not takes_whole(h):
@@ -39,6 +39,42 @@ def lifted(o: Any) -> Any:
         world.unusual()
         known = world.reads[source, NUMBERS_TENSOR] = make_tensor(world, found, source)
     return known
+
+
+def list_of(o: Any) -> Shadow | None:
+    """The list from outside that `o` stands for, if inputs may be made of such."""
+    world = vm.world
+    h = world.by_copy.get(id(o))
+    if h is None or type(h.orig) is not list or not h.orig or vm.asking or vm.rehearsing or world.dynamic is False or world.declared:
+        return None
+    return h
+
+
+NUMBER_OF = {sum: views.sum_of_numbers, max: views.largest_of_numbers, min: views.smallest_of_numbers}
+
+
+def number_of(fn: Any, o: Any) -> Any:
+    """What `fn` says of the list `o` of ints, or of floats: a number that the guards ask it for. None: `o` is read item by item."""
+    world, h = vm.world, list_of(o)
+    if h is None or {*map(type, h.orig)} not in ({int}, {float}) or not as_it_was(h) or not takes_whole(h):
+        return None
+    source = h.source.apply(NUMBER_OF[fn].__name__)
+    if source in world.opaque:
+        return None
+    world.unusual()
+    n = NUMBER_OF[fn](h.orig)
+    return integer(world, n, source, changes=True) if type(n) is int else floating(world, n, source, changes=True)
+
+
+def asker(fn: Any) -> None:
+    """`sum`, `max` and `min` of one list."""
+    before: Callable = LOOKASIDES[fn]
+
+    def look(args: tuple, kw: dict) -> Any:
+        found = number_of(fn, args[0]) if len(args) == 1 and not kw and type(args[0]) is list else None
+        return before(args, kw) if found is None else found
+
+    LOOKASIDES[fn] = look
 
 
 def takes_whole(h: Shadow) -> bool:
@@ -113,9 +149,11 @@ def on_cpu(device: Any) -> bool:
 
 
 def enter() -> None:
-    """These are asked before all others that replace `torch.tensor` and `torch.as_tensor`."""
+    """These are asked before all others that replace `torch.tensor`, `torch.as_tensor`, `sum`, `max` and `min`."""
     for fn in (torch.tensor, torch.as_tensor):
         maker(fn)
+    for asked in NUMBER_OF:
+        asker(asked)
 
 
 def as_index(k: list) -> Any:

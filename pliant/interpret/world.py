@@ -46,6 +46,7 @@ class World:
         unbroken = getattr(history, "unbroken", False)
         self.opaque = () if unbroken else getattr(history, "opaque", ())  # sources whose values stay out of the graph
         self.listed = () if unbroken else getattr(history, "listed", ())  # places in lists where all is so
+        self.absent = () if unbroken else getattr(history, "absent", ())  # and where tensors are, too
         self.anew = () if unbroken else getattr(history, "anew", ())  # names of classes that are others in each call
         self.keyed = frozenset(() if unbroken else getattr(history, "keyed", ()))  # of objects that are others in each call, as keys
         self.late_keys: dict[int, Source] = {}  # id of a key of outside dicts -> where guards find it
@@ -257,7 +258,8 @@ class World:
         row = LOCATED.get(type(v))
         if self.opaque and source in self.opaque and type(v) not in TENSOR_TYPES:
             return Opaque(v, source)
-        if self.listed and type(v) in LISTED and not self.listed.isdisjoint(places(source)):
+        opaque = self.listed if type(v) in LISTED else self.absent if type(v) in TENSOR_TYPES else ()
+        if opaque and not opaque.isdisjoint(places(source)):
             return Opaque(v, source)
         if self.anew and made_again(v, source, self.anew):
             return Opaque(v, source)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.guards.guard import Guard
-from pliant.guards.source import Source, ending
+from pliant.guards.source import Source, ending, places
 from pliant.jit.persist.names import ABSENT, from_frame, read
 
 KINDS = ("_parameters", "_buffers")
@@ -89,6 +89,32 @@ def at(source: Source, fn: FunctionType, args: tuple, known: dict[Source, Any]) 
             arg = at(source.arg, fn, args, known) if source.op == "item" else source.arg
             known[source] = base if base is ABSENT else step(base, source.op, arg)
     return known[source]
+
+
+def listed(lessons: Iterable[Any], fn: FunctionType, args: tuple, failed: Guard | None) -> list[tuple[Source, str]]:
+    """The flags, texts and what may be None that are others now in the lists where `failed` is about one, and what has become of each
+    (`other_flag`): a guard tells of the first alone, and each call may bring another combination."""
+    known = set(places(failed.source)) if failed is not None else ()
+    now: dict[Source, Any] = {}
+    if not known or not other_flag(failed, at(failed.source, fn, args, now)):
+        return []
+    found = []
+    for lesson in lessons:
+        if lesson.kind in CHANGES and (guard := lesson.guard()) is not None and not known.isdisjoint(places(guard.source)):
+            what = other_flag(guard, at(guard.source, fn, args, now))
+            if what:
+                found.append((guard.source, what))
+    return found
+
+
+def other_flag(guard: Any, now: Any) -> str:
+    """What a guard of an entry says now: that a tensor has come in the place of None, or gone; that a flag or text is another ("other")."""
+    t = type(guard.value)
+    if guard.kind == "EQ_MATCH":
+        return "other" if t in (bool, str) and type(now) is t and now != guard.value else ""
+    if guard.kind == "TENSOR_MATCH":
+        return "goes" if now is None else ""
+    return "comes" if guard.value is type(None) and type(now) in PLAIN else ""
 
 
 BY_IDENTITY = (object.__hash__, ORIGINAL.__hash__)

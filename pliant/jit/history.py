@@ -56,6 +56,7 @@ from pliant.jit.functions_apart import FEW, Calls, Functions
 from pliant.jit.left_loops import LeftLoops
 from pliant.jit.plain_python import PlainPython
 from pliant.jit.raising_lines import RaisingLines
+from pliant.jit.rations import Ration
 from pliant.jit.resume import origin_of
 from pliant.jit.short_lists import ShortLists
 from pliant.jit.small_sizes import SmallSizes
@@ -85,7 +86,8 @@ REACH = 16  # instructions
 
 
 class Sites:
-    """Instructions (by code object and byte offset) that are treated specially wherever they are interpreted in a region."""
+    """Instructions (by code object and byte offset) that are treated specially wherever they are interpreted in a region, and what else
+    all of it shares."""
 
     def __init__(self) -> None:
         self.breaks: WeakIdDict[set[int]] = WeakIdDict()
@@ -100,6 +102,7 @@ class Sites:
         self.made: set[ClassName] = set()  # classes that captured code makes: each of its calls makes others
         self.anew: set[ClassName] = set()  # those of which one was met behind a graph break, and then another one
         self.raising = RaisingLines()
+        self.ration = Ration()
         self.endings: set[tuple | None] = set()  # of numbers that changed: the same attribute is found by other paths behind a break
 
     def fail(self, site: Site) -> int:
@@ -137,6 +140,8 @@ class History:
         self.opaque: set[Source] = set()
         self.calls = Calls()
         self.places: dict[tuple, set[Source] | None] = {}  # items of lists that have changed (`source.places`); None: all there are opaque
+        self.sometimes: dict[tuple, set[Source] | None] = {}  # the same of those that are tensors in some calls, and None in others
+        self.once: dict[tuple, dict[Source, Any]] = {}  # items that were others at one miss
         self.keyed: set[Source] = set()  # where objects come from that equal themselves alone, and are others in each call
         self.small = SmallSizes()
         self.failures: collections.Counter[Source] = collections.Counter()
@@ -157,6 +162,11 @@ class History:
     def listed(self) -> frozenset[tuple]:
         """Places (`source.places`) in lists where flags, texts and what may be None are opaque."""
         return frozenset([where for where, items in self.places.items() if items is None])
+
+    @property
+    def absent(self) -> frozenset[tuple]:
+        """Those where tensors are, too: each call has None in the place of others."""
+        return frozenset([where for where, items in self.sometimes.items() if items is None])
 
     def saw_sizes(self, source: Source, shape: Iterable[int]) -> None:
         """The capture reads a tensor of this shape, whose sizes of 0 and 1 would be part of what is compiled."""
@@ -313,12 +323,34 @@ class History:
         if self.failures[source] >= times and source not in self.opaque:
             self.note(self.opaque, source, "opaque")
         for where in places(source):
-            items = self.places.setdefault(where, set())
-            if items is not None:
-                items.add(source)
-                if len(items) >= ITEMS:
-                    self.places[where] = None
-                    events.emit("policy", what="opaque, as all items there are", where=source.name)
+            self.learn_place(self.places, where, {source})
+
+    def learn_places(self, changed: Iterable[tuple[Source, Any]]) -> None:
+        """On one miss, flags, texts and what may be None were others at these sources in lists (and what they are: `changes.other_flag`).
+        A list that is another once may have two ways to be; at the second miss it has many, of which a capture would know one each."""
+        found: dict[tuple, dict[Source, Any]] = {}
+        for source, what in changed:
+            for where in places(source):
+                found.setdefault(where, {})[source] = what
+        for where, items in found.items():
+            before = self.once.get(where)
+            if before is None:
+                self.once[where] = items
+                continue
+            before.update(items)
+            self.learn_place(self.places, where, set(before))
+            if {"comes", "goes"} <= {*before.values()}:
+                self.learn_place(self.sometimes, where, {source for source, what in before.items() if what != "other"})
+
+    def learn_place(self, known: dict[tuple, set[Source] | None], where: tuple, sources: set[Source]) -> None:
+        """What is at these sources in one list is another by now."""
+        items = known.setdefault(where, set())
+        if items is not None:
+            items |= sources
+            if len(items) >= ITEMS:
+                known[where] = None
+                what = "opaque, as all items there are" if known is self.places else "opaque, as all tensors there are"
+                events.emit("policy", what=what, where=next(iter(sources)).name)
 
     def learn_site(self, site: Site, at_once: bool = False) -> bool:
         """What the instruction at `site` rests on does not hold this time. False if nothing more can be done there. `at_once`: it will not

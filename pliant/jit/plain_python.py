@@ -34,8 +34,6 @@ SOME = 8
 MANY = 16
 WORTH_IT = 3
 """Calls of PyTorch that save what the guards and the frame of a piece cost."""
-UNKNOWN = WORTH_IT + 1
-"""Of an entry from the disk that has some."""
 DECISION = "Decision"
 DECISIONS = ("branch", "branch_none", "loop")
 

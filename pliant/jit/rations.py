@@ -10,6 +10,7 @@ to an end, piece after piece would be captured again in call after call. So capt
 |                                  | such capture took; until then CPython runs the rest of such a call             |
 
 Code that was never captured always is. There are no rations where there are no trials (`trials.py`), nor where the graph does not break.
+How many there were goes to the disk with each entry: what CPython ran in one process for want of rations is not free in the next one.
 """
 
 from __future__ import annotations
@@ -39,3 +40,7 @@ class Ration:
         now = time.thread_time()
         self.again += 1
         self.until[get_ident()] = now + SHARE * (now - began)
+
+    def inherit(self, again: int) -> None:
+        """So many such captures had been made when an entry was that this process has found on the disk."""
+        self.again = max(self.again, again)

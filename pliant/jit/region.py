@@ -53,8 +53,7 @@ from pliant.jit.history import LEARNED, History, Lesson, Sites, changed_argument
 from pliant.jit.nested_frames import Below
 from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import entries
-from pliant.jit.plain_python import DECISION, UNKNOWN, exit_name
-from pliant.jit.rations import Ration
+from pliant.jit.plain_python import DECISION, exit_name
 from pliant.jit.reconstruct import CannotReconstruct
 from pliant.jit.stance import where
 from pliant.jit.tiers import Exchange, Storing, forget_gone, places_of
@@ -65,6 +64,7 @@ from pliant.symbolic.scope import UNFIT
 LOCAL = ("aten", "native")
 """Backends whose graphs are programs of `codegen.aten`, run here."""
 RETRY, EAGER = ("retry",), ("eager",)
+REST = ("rest",)  # CPython runs this frame, and others that no entry fits: what a call takes that comes here says what the next ones take
 GIVE_UP = 3  # internal failures of one code object before it is left alone
 SHORT_LIVED = 8  # entries that went with an object they need, before captures wait for twice as many misses each time
 MOST_FIRSTS = 16  # calls of one code object left to eager PyTorch because lazy modules take their shapes in them
@@ -152,7 +152,6 @@ class Region:
         self.context.branches = self.sites.branches if self.own and not config.fullgraph else None
         self.verifier = pkgutil.resolve_name(VERIFIER)(self, config.verify) if config.verify else None
         self.tried: weakref.WeakKeyDictionary[Any, trials.Trial] = weakref.WeakKeyDictionary()  # entry points
-        self.ration = Ration()
 
     def entry_point(self, fn: FunctionType, **twin: Any) -> Any:
         """A callable around `fn`. `twin`: `origin` and `follow`, if it is another function's (`compile.twin_of`)."""
@@ -188,7 +187,6 @@ class Region:
         """Forget everything, as if never called."""
         self.close()
         self.sites = Sites()
-        self.ration = Ration()
         if self.context.branches is not None:
             self.context.branches = self.sites.branches
         self.records.clear()
@@ -234,9 +232,9 @@ class Region:
                 return EAGER
             if record.skip > 0:
                 record.skip -= 1
-                return EAGER
-            if self.ration.waits() and self.rationed(record, code):
-                return EAGER
+                return REST
+            if self.sites.ration.waits() and self.rationed(record, code):
+                return REST
             if len(native.entries(code)) >= stance.limit(self.config.entry_limit):
                 return self.limit(code)
             with session(history=record.history, config=self.config, refused=record.refused | self.refused):
@@ -438,7 +436,8 @@ class Region:
 
     def rationed(self, record: Record, code: CodeType) -> bool:
         """Whether captures of this code are others of what was captured before, in a region in which the graph breaks."""
-        tried = record.captures > 0 and len(self.codes) > 1 and self.verifier is None and trials.wanted(self.config)
+        before = record.captures > 0 or bool(record.on_disk.heard)  # in this process, or in one that has left entries that do not fit
+        tried = before and len(self.codes) > 1 and self.verifier is None and trials.wanted(self.config)
         return tried and not trials.in_group() and not checkpoints.awaited(code)
 
     def compile(self, fn: FunctionType, args: tuple, record: Record, key: bytes | None) -> tuple:
@@ -487,7 +486,7 @@ class Region:
             emitted = emit(found, fn, self.context, start=start)
         entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record, key)
         if self.rationed(record, code):
-            self.ration.captured(worked)
+            self.sites.ration.captured(worked)
         record.captures += 1
         if record.died > SHORT_LIVED and not self.config.fullgraph:
             record.skip = 1 << min(record.died - SHORT_LIVED, MOST_SKIPPED)
@@ -595,7 +594,8 @@ class Region:
         for branch, side in zip(taken.emitted.branches, taken.emitted.sides, strict=True):
             branch.adopt(code, side)
         record.captures += 1
-        self.sites.plain.note(code, 0 if taken.emitted.executable is None else UNKNOWN, taken.exit)
+        self.sites.functions.note(resume.origin_of(code)[0], taken.operations, False)
+        self.sites.plain.note(code, taken.operations, taken.exit)
         events.count("entries")
         events.count("entries_from_disk")
         breaks = taken.exit in (BreakExit.__name__, DECISION)
@@ -638,6 +638,8 @@ class Region:
             newest = row is latest
             learnt = info.guards[why.guard].guard() if why.guard is not None else None
             found = changes.changed(info.guards, fn, args, learnt) if newest else []
+            if newest:
+                record.history.learn_places(changes.listed(info.guards, fn, args, learnt))
             others = [g for g in found if not record.history.is_dynamic(g.source)]  # which are learned by it
             guards += [(g, True) for g in others]
             if learnt is not None:

@@ -16,6 +16,9 @@ count of operations tells, so calls are timed: the entry point runs some of them
 | compiled is faster, or that is not certain in the end       | compiled; tried again after PAUSE calls, then GROWTH times  |
 | as it is, it is faster                                      | CPython runs the function; tried again, too                 |
 
+Calls that capture are not timed. Those in which CPython runs what no entry fits, for want of rations (`rations.py`), are: the next ones
+cost as much.
+
 Where graphs have a backward pass, what is timed is all that passes in the thread from one call to the next: the pass runs there, and
 the rest (the optimizer, the data) is the same both ways, on the average. Inside of a checkpoint's function, or under other hooks on saved
 tensors, all calls run compiled: a run that is done again has to save what the first one has saved.

@@ -41,9 +41,9 @@ int pl_enabled(void); /* global switch and this thread's disable depth */
 void pl_count_call(void);
 void pl_count_miss(void);
 void pl_count_eager(void);
-unsigned long long pl_misses(void);
-/* What a miss callback said. Consumes nothing; 0 retry, 1 eager (with a judge in *value, or NULL), 2 value (new reference in *value),
- * -1 error. */
+unsigned long long pl_busy_misses(void); /* those that were not answered by "rest" */
+/* What a miss callback said. Consumes nothing; 0 retry, 1 eager (with a judge in *value, or NULL; "rest" is eager, too, and as cheap
+ * as such a call will be), 2 value (new reference in *value), -1 error. */
 int pl_miss_answer(PyObject *answer, PyObject **value);
 /* Hand the outcome of an eager run to its judge: judge(None), or judge(exception). If that raises, its exception is the outcome.
  * Steals both references; without a judge the outcome stands. */

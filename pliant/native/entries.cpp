@@ -19,8 +19,8 @@ Py_ssize_t extra_index = -1;
 unsigned class_epoch = 1;       // raised to forget every cached answer of `classify`
 bool enabled = true;
 thread_local int disable_depth = 0;
-unsigned long long n_calls = 0, n_misses = 0, n_eager = 0;
-PyObject *str_retry, *str_eager, *str_value, *again, *leave;
+unsigned long long n_calls = 0, n_misses = 0, n_rested = 0, n_eager = 0;
+PyObject *str_retry, *str_eager, *str_rest, *str_value, *again, *leave;
 
 } // namespace
 
@@ -84,7 +84,7 @@ int pl_enabled(void) { return enabled && disable_depth == 0; }
 void pl_count_call(void) { n_calls++; }
 void pl_count_miss(void) { n_misses++; }
 void pl_count_eager(void) { n_eager++; }
-unsigned long long pl_misses(void) { return n_misses; }
+unsigned long long pl_busy_misses(void) { return n_misses - n_rested; }
 
 PyObject *pl_entries_find(PlCodeState *s, PyObject *const *args, Py_ssize_t nargs, PyObject *func, PyObject **out, Py_ssize_t cap,
                           Py_ssize_t *nout) {
@@ -133,6 +133,10 @@ int pl_miss_answer(PyObject *answer, PyObject **value) {
     PyObject *what = PyTuple_Check(answer) && PyTuple_GET_SIZE(answer) > 0 ? PyTuple_GET_ITEM(answer, 0) : nullptr;
     auto is = [what](PyObject *s) { return what == s || (what && PyUnicode_CheckExact(what) && PyUnicode_Compare(what, s) == 0); };
     if (is(str_retry)) return 0;
+    if (is(str_rest)) {
+        n_rested++;
+        return 1;
+    }
     if (is(str_eager)) {
         if (PyTuple_GET_SIZE(answer) == 2) *value = Py_NewRef(PyTuple_GET_ITEM(answer, 1));
         return 1;
@@ -142,7 +146,7 @@ int pl_miss_answer(PyObject *answer, PyObject **value) {
         return 2;
     }
     if (!PyErr_Occurred())
-        PyErr_Format(PyExc_TypeError, "a miss callback must return ('retry',), ('eager',), ('eager', judge) or ('value', x), not %.100R", answer);
+        PyErr_Format(PyExc_TypeError, "a miss callback must return ('retry',), ('eager',), ('eager', judge), ('rest',) or ('value', x), not %.100R", answer);
     return -1;
 }
 
@@ -362,7 +366,7 @@ static PyObject *counters(PyObject *, PyObject *) {
 }
 
 static PyObject *reset_counters(PyObject *, PyObject *) {
-    n_calls = n_misses = n_eager = 0;
+    n_calls = n_misses = n_rested = n_eager = 0;
     Py_RETURN_NONE;
 }
 
@@ -388,6 +392,7 @@ extern "C" int pl_entries_init(PyObject *module) {
     extra_index = PL_CODE_EXTRA_INDEX(free_state);
     str_retry = PyUnicode_InternFromString("retry");
     str_eager = PyUnicode_InternFromString("eager");
+    str_rest = PyUnicode_InternFromString("rest");
     str_value = PyUnicode_InternFromString("value");
     entry_type = reinterpret_cast<PyTypeObject *>(PyType_FromSpec(&entry_spec));
     again = PyErr_NewExceptionWithDoc("pliant.native.Again", "Raised by an entry's target that has done nothing yet: the frame runs in "

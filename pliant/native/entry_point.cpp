@@ -19,7 +19,7 @@ struct EntryPointObject {
     int under_way;      // a timed call is: 1 compiled, 2 as it is
     int rounds;         // timed is what passes from one call to the next, which is where their backward passes run
     int open;           // such a time has begun: 1 compiled, 2 as it is
-    double began;       // and when, in which thread, and behind how many misses
+    double began;       // and when, in which thread, and behind how many misses in which something was done
     unsigned long long misses;
     unsigned long thread;
 };
@@ -325,13 +325,13 @@ void note_time(EntryPointObject *self, int way, double seconds) {
 void end_round(EntryPointObject *self) {
     const int way = self->open - 1;
     self->open = 0;
-    if (self->thread == PyThread_get_thread_ident() && self->misses == pl_misses()) note_time(self, way, processor_seconds() - self->began);
+    if (self->thread == PyThread_get_thread_ident() && self->misses == pl_busy_misses()) note_time(self, way, processor_seconds() - self->began);
 }
 
 // What an entry point with `trial` has in the place of `entry_point_call`. While calls are timed, they run compiled or as they are in the
-// order of the Thue-Morse sequence, which keeps in step with no period of the program's. Calls that raise or capture are not counted, and
-// a call inside of one that is timed runs as that one does. Where it is heard what is saved for gradients (checkpoints), all run compiled:
-// who runs again there saves what the first run has saved.
+// order of the Thue-Morse sequence, which keeps in step with no period of the program's. Calls that raise or capture are not counted (those
+// whose misses are answered by "rest" are: the next ones will cost as much), and a call inside of one that is timed runs as that one does.
+// Where it is heard what is saved for gradients (checkpoints), all run compiled: who runs again there saves what the first run has saved.
 PyObject *tried_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     auto *self = reinterpret_cast<EntryPointObject *>(callable);
     if (self->open && !self->under_way) end_round(self);
@@ -351,14 +351,14 @@ PyObject *tried_call(PyObject *callable, PyObject *const *args, size_t nargsf, P
         }
     }
     const int way = __builtin_popcount(static_cast<unsigned>(self->turn++)) & 1;
-    const unsigned long long misses = pl_misses();
+    const unsigned long long misses = pl_busy_misses();
     Py_INCREF(callable);
     self->under_way = way + 1;
     const double began = processor_seconds();
     PyObject *result = way ? run_plainly(self, args, nargsf, kwnames) : entry_point_call(callable, args, nargsf, kwnames);
     const double seconds = processor_seconds() - began;
     self->under_way = 0;
-    if (result && misses == pl_misses()) {
+    if (result && misses == pl_busy_misses()) {
         if (self->rounds) {
             self->open = way + 1;
             self->began = began;

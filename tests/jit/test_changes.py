@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 import types
 from collections.abc import Callable
 from typing import Any
@@ -170,3 +171,92 @@ def test_what_changes_is_learned_beside_calls_without_gradients(turns: str) -> N
             y = compiled(x, (i, 1))
         assert y.item() == 3 * (3 + i) and y.requires_grad is (turns == "one way" or i % 2 == 0) and counts[i, 1] == 1
     assert pliant.stats()["captures"] - seen <= 16
+
+
+def flagged(x, rows):
+    for i, f in enumerate(rows):
+        x = x * 1.5 + i if f else x - 1
+    return x
+
+
+def named(x, rows):
+    for n in rows:
+        x = x if n == "a" else x * 2
+    return x
+
+
+def masked(x, rows):
+    """What a replay buffer's `next_state` is: a tensor, or None."""
+    mask = torch.tensor([r is not None for r in rows])
+    return x + torch.stack([r for r in rows if r is not None]).sum(0), mask
+
+
+def handed_on(x, rows):
+    first, *rest = rows
+    return x + 1, first, rest, rows[-1], [r is x for r in rows]
+
+
+def written(x, rows):
+    x.add_(1)
+    kept = {i: r for i, r in enumerate(rows)}
+    x.add_(1)
+    return kept, [None if r is None else r.sum() for r in rows]
+
+
+LISTS = {
+    "flags": (flagged, lambda x: random.random() < 0.5, 8), "texts": (named, lambda x: random.choice("abc"), 11),
+    "absent": (masked, lambda x: torch.rand(3) if random.random() < 0.6 else None, 12),
+    "handed on": (handed_on, lambda x: random.choice((None, x, torch.rand(3))), 8),
+    "written": (written, lambda x: random.choice((None, x, torch.rand(3))), 8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_items_of_a_list_are_learned_together(name: str) -> None:
+    """Flags, texts and what may be None: each call brings another combination, and all that are others are learned by one miss."""
+    fn, item, most = LISTS[name]
+    random.seed(0)
+    compiled = pliant.compile(fn, background=False)
+    before = pliant.stats()["captures"]
+    for _ in range(40):
+        x = torch.rand(3)
+        rows = [item(x) for _ in range(12)]
+        y = x.clone()
+        copied = [y if r is x else r for r in rows]
+        got, want = compiled(x, rows), fn(y, copied)
+        for a, b in zip(leaves(got), leaves(want), strict=True):
+            if any([b is r for r in (y, *copied)]):
+                assert a is (x if b is y else b)
+            else:
+                torch.testing.assert_close(a, b)
+        assert torch.equal(x, y)
+    assert pliant.stats()["captures"] - before <= most
+
+
+CACHES = {
+    "filled at once": lambda i: [None if i == 0 else torch.rand(2 + i, 3)] * 8,
+    "one of two ways": lambda i: [torch.rand(3, 3) if (k + i) % 2 else None for k in range(8)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_lists_of_few_kinds_stay_in_the_graph(name: str) -> None:
+    """A cache of keys and values is empty once, and full from then on: that is no reason to leave it out."""
+
+    def attended(x, caches):
+        for c in caches:
+            x = x + (0.5 if c is None else c.sum())
+        return x
+
+    compiled = pliant.compile(attended, background=False)
+    breaks = pliant.stats()["graph_breaks"]
+    for i in range(12):
+        x, caches = torch.rand(3), CACHES[name](i)
+        torch.testing.assert_close(compiled(x, caches), attended(x, caches))
+    assert pliant.stats()["graph_breaks"] == breaks
+
+
+def leaves(value: Any) -> list:
+    if type(value) is dict:
+        value = list(value.items())
+    return [leaf for v in value for leaf in leaves(v)] if type(value) in (list, tuple) else [value]

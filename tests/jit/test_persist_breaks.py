@@ -297,6 +297,45 @@ def test_what_was_learned_comes_along(processes: Processes, home: pathlib.Path) 
     assert first["counters"]["captures"] == 4 and second["counters"]["captures"] == 2, second["why"]
 
 
+RATIONED = """
+import pliant, learning
+from pliant.jit import rations
+rations.FREE, rations.SHARE = 1, 1e9
+f = pliant.compile(learning.f, background=True)
+answer = [f(torch.ones(3), what)[0].sum().item() for what in {whats}]
+pliant.codegen.background.background.synchronize()
+"""
+
+
+def test_rations_that_were_used_up_come_along(processes: Processes, home: pathlib.Path) -> None:
+    """What CPython ran in the first process is not captured in the second one for nothing."""
+    lines = ["import pliant", "def f(x, what):", "    y = x * 2", "    pliant.graph_break()"]
+    (home / "learning.py").write_text("\n".join([*lines, "    return y + len(str(what)) if what else y - 1, what"]))
+    first = processes.fresh(RATIONED.format(whats=[1, 2.5, "three", None]), str(home))
+    assert first["answer"] == [9.0, 15.0, 21.0, 3.0] and first["counters"]["captures"] == 3, first["why"]
+    second = processes.fresh(RATIONED.format(whats=[None, 1, (4, 5), b"6", True]), str(home))
+    assert second["answer"] == [3.0, 9.0, 24.0, 18.0, 18.0] and second["counters"]["captures"] == 1, second["why"]
+
+
+PLAIN = """
+import pliant, learning
+f = pliant.compile(learning.f)
+answer = [f(torch.arange(float(n)), n) for n in range(2, 6)]
+"""
+
+
+def test_what_pieces_are_worth_comes_along(processes: Processes, home: pathlib.Path) -> None:
+    """A second process leaves to CPython what the first one has left to it, and nothing else: no capture is missing."""
+    lines = ["import pliant", "def f(x, n):", "    s = 0"]
+    for i in range(20):
+        lines += ["    pliant.graph_break()", f"    s = s + float(({'x * 2 + ' * 12} x).sum())" if i % 4 == 0 else f"    s = s + {i}"]
+    (home / "learning.py").write_text("\n".join([*lines, "    return s"]))
+    first = processes.fresh(PLAIN, str(home))
+    second = processes.fresh(PLAIN, str(home))
+    assert first["answer"] == second["answer"] and "captures" not in second["counters"], second["why"]
+    assert not [w for w in first["why"] + second["why"] if "CPython goes on" in w]
+
+
 def test_many_processes_at_once_with_pruning(processes: Processes, home: pathlib.Path) -> None:
     job = {"code": RUN.format(name="ragged", module="program"), "path": str(home)}
     prune = "import os, time\nfrom pliant.jit.persist import inventory\nanswer = []\n"

@@ -112,14 +112,27 @@ def numbers_in_lists(c):
     def g(rows, x):  # a short one is an input since another was there
         return torch.tensor(rows).sum() + len(rows)
     g = c(g)
+    h = c(lambda rows, x: x * sum(rows) + max(rows) - min(rows))
     x = torch.arange(50.0)
-    return [f(list(range(n)), x).sum().item() for n in (12, 20, 30, 0, 5)] + [g([n] * n, x).item() for n in (3, 4, 6, 5)]
+    said = [h(rows, x).sum().item() for rows in ([*range(2, 12)], [*range(3, 20)], [0.5] * 12, [1.5, 2.5] * 8)]
+    return said + [f(list(range(n)), x).sum().item() for n in (12, 20, 30, 0, 5)] + [g([n] * n, x).item() for n in (3, 4, 6, 5)]
 
 def backends(c):
     def f(q):
         return F.scaled_dot_product_attention(q, q, q) * (2 if torch.backends.mha.get_fastpath_enabled() else 3)
     f = c(f)
     return [v for n in (2, 3) for v in f(torch.ones(1, n, 4)).flatten().tolist()]
+
+def loaded(c):
+    # what it gives back is of a class that is made of one without a name, `namedtuple("IncompatibleKeys", ...)`
+    torch.manual_seed(0)
+    model, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    def f(x):
+        keys = model.load_state_dict(other.state_dict())
+        return model(x) + len(keys.missing_keys)
+    f = c(f)
+    with torch.no_grad():
+        return [f(torch.ones(n, 3)).sum().item() for n in (2, 3)]
 
 def distributions(c):
     def f(logits):
@@ -133,7 +146,8 @@ import pliant, programs
 programs.IN_ORDER = {in_order}
 answer = [programs.{name}(lambda f: pliant.compile(f, strict=True, background=False)), programs.{name}(lambda f: f)]
 """
-NAMES = ("adam", "freed", "functional", "two", "one_for_two", "draws", "members", "numpys", "numbers_in_lists", "backends", "distributions")
+NAMES = ("adam", "freed", "functional", "two", "one_for_two", "draws", "members", "numpys", "numbers_in_lists", "backends", "distributions",
+         "loaded")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,17 @@ def test_timed_calls_take_turns_and_those_that_capture_or_raise_are_not_counted(
     assert ran[-1] == "plain"
 
 
+def test_calls_that_rest_say_what_the_next_ones_take():
+    """No entry fits, and nothing is captured: that is what such calls will cost, so they are timed."""
+    def fn(x):
+        return x
+
+    script = Script((False, 0, 8), (True, 1 << 40, 0))
+    point = native.EntryPoint(fn, lambda *_: ("rest",), None, script)
+    assert [point(i) for i in range(9)] == list(range(9))
+    assert script.heard == [(0, 0), (4, 4)]
+
+
 def test_calls_inside_of_a_timed_one_run_as_it_does():
     def fn(n):
         ran.append("plain")
@@ -296,3 +307,13 @@ def test_captures_of_known_code_are_rationed(monkeypatch):
             counts.append(pliant.stats()["captures"] - before)
         assert counts[0] == 2 and counts[1:] == [3] * 7
     assert torch.equal(fn(x, 1, True)[0], program(x, 1, True)[0])
+
+
+def test_rations_are_inherited():
+    ration = rations.Ration()
+    ration.inherit(rations.FREE)
+    assert not ration.waits()  # the first is captured
+    ration.captured(time.thread_time() - 1e6)
+    assert ration.waits() and ration.again == rations.FREE + 1
+    ration.inherit(3)
+    assert ration.again == rations.FREE + 1

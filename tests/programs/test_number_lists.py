@@ -72,6 +72,19 @@ def twice(rows: list) -> Any:
     return a, b, torch.tensor(rows, dtype=torch.float64)
 
 
+def new_of(rows: list) -> Any:
+    return X.new_tensor(rows), X[:3].double().new_tensor(data=rows, dtype=torch.float32) + X.new_tensor(rows)[0]
+
+
+def asked(rows: list) -> Any:
+    return X * sum(rows) + max(rows) - min(rows), sum(rows), max(rows), min(rows)
+
+
+def decided(rows: list) -> Any:
+    y = X + max(rows) if sum(rows) > 60 else X - min(rows)
+    return y * len(rows), max(rows) - 1
+
+
 PROGRAMS: list[tuple[Callable, list, int]] = [
     (of_ints, ints(*LONG), 1),
     (of_ints, floats(*LONG), 1),
@@ -89,6 +102,11 @@ PROGRAMS: list[tuple[Callable, list, int]] = [
     (rows_of_two, [[[i, i + 1] for i in range(n)] for n in LONG], 1),
     (rows_of_two, [[(i / 2, i) for i in range(n)] for n in LONG], 1),
     (twice, [*ints(*LONG)], 1),
+    (new_of, [*ints(*LONG)], 1),
+    (new_of, [*floats(*LONG)], 1),
+    (asked, [*ints(*LONG)], 1),
+    (asked, [*floats(*LONG), [-0.0, 0.0] * 6, [0.1] * 10, [1e300, -1e300, 1.5] * 4], 2),
+    (decided, [*ints(*LONG), [1] * 9, [0, 1] * 6], 4),
 ]
 
 
@@ -118,6 +136,23 @@ def test_what_is_no_list_of_numbers(odd: Any) -> None:
     """Before and after one that is: the answer, or the error, is eager's."""
     check(of_ints, (ints(12)[0],), (odd,), (ints(14)[0],), (odd,), must_compile=False)
     check(of_ints, (odd,), (ints(14)[0],), must_compile=False)
+
+
+MORE_ODD = [
+    *ODD, [2**62] * 12, [2**63 - 1, *range(9)], [-(2**63), *range(9)], [float("inf"), *[1.0] * 11], [float("inf"), -float("inf")] * 6,
+    [float("nan"), *[1.0] * 11], [1.0, float("nan"), 2.0] * 4, [True] * 12, [1, 2.0] * 6, [2.0, 2] * 6, [True, 1] * 6, [], [0] * 12, [5],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", MORE_ODD, ids=lambda v: f"{type(v).__name__} {v!r}"[:30])
+def test_what_is_asked_of_odd_lists(odd: Any) -> None:
+    """Before and after one of numbers of one type: the answer and its type, or the error, are eager's."""
+    def program(rows: Any) -> Any:
+        found = sum(rows), max(rows), min(rows)
+        return *found, *map(type, found), str(found)
+
+    check(program, (ints(12)[0],), (odd,), (ints(14)[0],), (odd,), (floats(12)[0],), (odd,), (floats(15)[0],), must_compile=False)
+    check(program, (odd,), (ints(14)[0],), (floats(15)[0],), must_compile=False)
 
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.int8, torch.uint8, torch.bool, torch.complex64]
@@ -177,7 +212,21 @@ def put_back(rows: list, more: list) -> Any:
     return torch.tensor(rows), y
 
 
-@pytest.mark.parametrize("fn", [written_before, written_behind, sorted_before, held, put_back])
+def asked_before(rows: list, more: list) -> Any:
+    top = max(more)
+    rows.append(100)
+    rows[0] = -5
+    return torch.ones(3) * top, max(more), sum(rows), min(rows), min(more)
+
+
+def asked_behind(rows: list, more: list) -> Any:
+    rows[2] += 7
+    y = torch.ones(2) * sum(more) + max(rows)
+    more.append(sum(more))
+    return y, sum(more), max(more)
+
+
+@pytest.mark.parametrize("fn", [written_before, written_behind, sorted_before, held, put_back, asked_before, asked_behind])
 def test_lists_that_are_written(fn: Callable) -> None:
     """Also where both are one list."""
     def world() -> Any:
@@ -242,6 +291,17 @@ def test_behind_a_graph_break() -> None:
         return torch.tensor(kept) * 2, torch.tensor([n + 1 for n in rows]).sum()
 
     report = check(program, *[(rows,) for rows in ints(20, 22, 24, 30, 28, 26, 34)])
+    assert report.history[-1]["captures"] == report.history[4]["captures"]
+
+
+def test_what_is_asked_of_lists_of_objects_and_behind_breaks() -> None:
+    def program(batch: Batch) -> Any:
+        batch.seen += sum(batch.labels)
+        kept = [n for n in batch.labels if n % 2]
+        pliant.graph_break()
+        return torch.ones(2) * max(batch.labels) + sum(kept), min(kept)
+
+    report = check(program, *[(Batch(rows),) for rows in [*ints(20, 22, 24, 30, 28), *ints(26, 34, 23)]])
     assert report.history[-1]["captures"] == report.history[4]["captures"]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.originals import numpy as np
 from pliant.graph.traced import LEAF, PARTS, TracedTensor
-from pliant.interpret import globalstate
+from pliant.interpret import globalstate, number_lists
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure
 from pliant.interpret.arrays.operands import WEAK, asarray, fresh, lent
 from pliant.interpret.arrays.operators import torch_number
@@ -242,8 +242,19 @@ PLAIN_KINDS = (torch.Tensor, torch.nn.Parameter)
 NEW_TENSOR = {"data", "dtype", "device", "requires_grad"}
 
 
+def new_of_list(x: Any, data: list, kw: dict) -> Any:
+    """`x.new_tensor(data)` of a list of numbers that is one input of the graph, or None."""
+    dtype, device = kw.get("dtype") or x.dtype, kw.get("device") or x.device
+    if type(dtype) is not torch.dtype or not number_lists.on_cpu(device) or not kw.keys() <= NEW_TENSOR or kw.get("requires_grad"):
+        return None
+    return number_lists.tensor_of(data, dtype)
+
+
 def new_tensor(x: Any, args: tuple, kw: dict) -> Any:
     data = args[0] if args else kw.get("data")
+    if type(data) is list and type(x) is TracedTensor and x.pytype in PLAIN_KINDS and len(args) + ("data" in kw) == 1:
+        if (made := new_of_list(x, data, kw)) is not None:
+            return made
     if holds_symbols(data) and type(x) is TracedTensor and x.pytype in PLAIN_KINDS and len(args) <= 1 and kw.keys() <= NEW_TENSOR:
         kinds = {k: kw.get(k, getattr(x, k)) for k in ("dtype", "device")}
         return call(torch.tensor, (data,), kinds | {"requires_grad": kw.get("requires_grad", False)})

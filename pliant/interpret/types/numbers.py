@@ -28,9 +28,9 @@ SEEN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 # -- where they come from ---------------------------------------------------------------------------------------------
-def integer(world: World, v: int, source: Source, lo: int | None = None, hi: int | None = None) -> Any:
+def integer(world: World, v: int, source: Source, lo: int | None = None, hi: int | None = None, changes: bool = False) -> Any:
     """Arguments are symbolic at once (but 0 and 1), and so are lists that a data object holds; what else hangs on objects becomes so
-    after its first change. `lo` and `hi`: what the source itself makes sure of."""
+    after its first change, or is known to change. `lo` and `hi`: what the source itself makes sure of."""
     if not INT_MIN <= v <= INT_MAX:
         return world.constant(v, source)
     h = world.history
@@ -43,7 +43,7 @@ def integer(world: World, v: int, source: Source, lo: int | None = None, hi: int
     if not changed:
         special = v in declared.SPECIALIZED_INTS and not world.in_loop and source.op != "index"
         at_once = source.root.op == "local" and (not through_attribute(source) or (source.op == "index" and in_data(world, source)))
-        if special or (world.dynamic is not True and not at_once):
+        if special or (world.dynamic is not True and not at_once and not changes):
             return world.constant(v, source)
     seen = world.reads.get((source, "int"), UNSET)
     if seen is not UNSET:
@@ -104,14 +104,14 @@ def declared_integer(world: World, v: int, source: Source, mark: Any) -> Any:
     return seen
 
 
-def floating(world: World, v: float, source: Source) -> Any:
-    """A constant until it changes, or until something is there that changes it; then symbolic, if it is an ordinary number."""
+def floating(world: World, v: float, source: Source, changes: bool = False) -> Any:
+    """A constant until it changes (or is known to), or until something is there that changes it; then symbolic, if it is ordinary."""
     h = world.history
     if h is None or world.dynamic is False or v != v or v in (float("inf"), float("-inf")):
         return world.constant(v, source)
     if vm.rehearsing and (source, "float") not in world.reads:
         return world.constant(v, source)
-    if not h.is_dynamic(source) and not scheduled(world, source):
+    if not changes and not h.is_dynamic(source) and not scheduled(world, source):
         return world.constant(v, source)
     seen = world.reads.get((source, "float"), UNSET)
     if seen is not UNSET:

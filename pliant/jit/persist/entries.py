@@ -37,6 +37,7 @@ from pliant.graph.seeding import OF_STATES
 from pliant.guards.guard import Site
 from pliant.guards.program import Compiler
 from pliant.guards.source import Source
+from pliant.interpret.called_apart import computing
 from pliant.interpret.capture import Capture
 from pliant.jit.emit import Emitted
 from pliant.jit.history import History, Lesson, lesson
@@ -80,6 +81,7 @@ class Taken:
     emitted: Emitted
     explained: Explained
     exit: str
+    operations: int  # calls of PyTorch with tensors that have dims
 
 
 @dataclass(slots=True)
@@ -101,7 +103,7 @@ class TakenInfo:
     """`region.Info` of an entry from the disk: guards and relations are read when somebody asks."""
 
     pinned: dict = {}  # noqa: RUF012 (what this process has not captured it learns from its own captures)
-    operations = 0  # not kept: a graph from the disk costs no capture, however large
+    operations = 0  # of its graph: not kept, for a graph from the disk costs no capture, however large
 
     def __init__(self, serial: int, frame_id: str, taken: Taken) -> None:
         self.serial = serial
@@ -244,7 +246,7 @@ class Written:
         self.frame_id = found.frame_id
         self.files = dependencies.files(table)
         self.about = told_about(made.frame, exit_name(found.exit))
-        self.content = (table.rows, asked, program, target, told, lessons)
+        self.content = (table.rows, asked, program, target, told, lessons, computing(found.trace.torch_ops, found.trace.ops))
 
     def with_graph(self, executable: Any) -> bytes:
         """The whole entry, with this executable. Raises NotPortable."""
@@ -262,7 +264,7 @@ def write(made: Made, hand_over: bool) -> bytes:
 
 def read(data: bytes, frame: Frame, again: Any, hear: Callable[[Lessons], None] = lambda lessons: None) -> Taken | None:
     """The entry of what `write` made, for this frame; None if its guards do not hold there. Raises Missing."""
-    about, files, rows, asked, program, target, told, lessons, graph_rows, modules, graph = marshal.loads(data)
+    about, files, rows, asked, program, target, told, lessons, operations, graph_rows, modules, graph = marshal.loads(data)
     dependencies.same_files(files)
     objects = resolve(rows, frame)
     dependencies.same_answers(asked, objects)
@@ -275,7 +277,8 @@ def read(data: bytes, frame: Frame, again: Any, hear: Callable[[Lessons], None] 
         return None
     linked = programs.link(modules)
     executable = None if graph is None else programs.decode_executable(graph, resolve(graph_rows, frame), linked)
-    return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame.fn.__code__), explained, about[4])
+    emitted = programs.decode_emitted(target, objects, executable, again, frame.fn.__code__)
+    return Taken(guard, emitted, explained, about[4], operations)
 
 
 # -- the disk ---------------------------------------------------------------------------------------------------------------------

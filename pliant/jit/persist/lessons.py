@@ -2,7 +2,7 @@
 
 An entry is right whatever the memory says; without it, a process that captures something new beside entries from the disk would learn
 again what they were made with (which sizes change, where the graph breaks, which loops stay in Python, what is called apart), one
-capture for each lesson.
+capture for each lesson, and would capture what CPython ran for want of rations.
 Sources and code objects that no name leads to are left out.
 """
 
@@ -44,9 +44,10 @@ def encode_lessons(history: History, refused: Iterable[str], paths: Paths) -> by
     """`paths` is of its own: it numbers the sources of these lessons."""
     sources = [encode_sources(found, paths) for found in (history.dynamic, history.kin, history.opaque, history.keyed)]
     offsets = [encode_offsets(table, paths) for table in tables_of(history)]
-    listed = encode_places([where for where, items in history.places.items() if items is None], paths)
+    tables = history.places, history.sometimes
+    listed = [encode_places([where for where, items in table.items() if items is None], paths) for table in tables]
     apart = [found for code in history.sites.functions.all_apart() if (found := paths.code(code)) is not None]
-    return marshal.dumps((sources, offsets, listed, apart, sorted(refused), paths.rows))
+    return marshal.dumps((sources, offsets, listed, apart, sorted(refused), history.sites.ration.again, paths.rows))
 
 
 def encode_places(places: Iterable[tuple], paths: Paths) -> list[tuple]:
@@ -68,7 +69,7 @@ class Lessons:
 
     def teach(self, history: History, refused: set[str]) -> None:
         """Add them to what this process has learned."""
-        sources, offsets, listed, apart, more, rows = marshal.loads(self.data)
+        sources, offsets, listed, apart, more, again, rows = marshal.loads(self.data)
         found = sources_of(rows, self.objects)
         for known, new in zip((history.dynamic, history.kin, history.opaque, history.keyed), sources, strict=True):
             known.update([found[i] for i in new])
@@ -78,10 +79,12 @@ class Lessons:
                 code = inner_code(self.objects[owner], way)
                 if code is not None:
                     history.sites.put(table, code, at)
-        for base, *steps in listed:
-            history.places[found[base], *steps] = None
+        for known_places, new in zip((history.places, history.sometimes), listed, strict=True):
+            for base, *steps in new:
+                known_places[found[base], *steps] = None
         for owner, way in apart:
             code = inner_code(self.objects[owner], way)
             if code is not None:
                 history.sites.functions.call_apart(code)
         refused.update(more)
+        history.sites.ration.inherit(again)

@@ -1,10 +1,10 @@
 """Objects that an entry knows by identity, by what they are called: how another process finds its own, and sees that it is the same.
 
 A row says where an object is (`mod` a module, `dict` its namespace, `path` what a module calls by its qualified name, `attr` an attribute
-that a class looks up, `cell` of a function's closure, `key` an item of a namespace, `code` inside a function's code, `top` the compiled
-function, `walk` and `frame` what a guard's path leads to, ...), and beside it what was known of it without a guard (`prints.py`). Rows are
-made for what finds itself again *here*; they are resolved before anything runs, each object is compared with what its row says, and two
-rows are never the same object. So what the program saw as `is` and `is not` is as it was.
+that a class looks up, `base` a class that it comes from, `cell` of a function's closure, `key` an item of a namespace, `code` inside a
+function's code, `top` the compiled function, `walk` and `frame` what a guard's path leads to, ...), and beside it what was known of it
+without a guard (`prints.py`). Rows are made for what finds itself again *here*; they are resolved before anything runs, each object is
+compared with what its row says, and two rows are never the same object. So what the program saw as `is` and `is not` is as it was.
 """
 
 from __future__ import annotations
@@ -176,6 +176,7 @@ PLACES: dict[str, Callable[..., Any]] = {
     "class of": class_of_module,
     "type of": lambda module, path: type(at_path(module, path)),
     "attr": class_attr,
+    "base": lambda module, path, i: dict(enumerate(getattr(at_path(module, path), "__mro__", ()))).get(i, ABSENT),
     "cell": cell_of,
     "key": item_of,
     "code": inner_code,
@@ -275,7 +276,7 @@ class Writer:
         if type(value) in DESCRIPTORS:  # most are
             found = self.by_class(value) or self.by_hint(value)
         else:
-            found = frames.place_of(value, self.refer) or self.by_own_name(value) or self.by_hint(value)
+            found = frames.place_of(value, self.refer) or self.by_own_name(value) or self.by_hint(value) or self.by_subclass(value)
         if found is None:
             raise NotPortable(f"{type(value).__qualname__} {said(value, '__qualname__') or ''!r} has no name that leads to it")
         return found
@@ -324,6 +325,14 @@ class Writer:
         """Of a descriptor that C made: it knows the class that it is of."""
         owner, name = value.__objclass__, value.__name__
         return ("attr", (("@", self.refer(owner)), name)) if class_attr(owner, name) is value else None
+
+    def by_subclass(self, value: Any) -> tuple[str, tuple] | None:
+        """Of a class that was made where a class was made of it: `class Keys(namedtuple("Pair", ...))`."""
+        if issubclass(type(value), type):
+            for below in type.__subclasses__(value):
+                if (path := self.path_of(below)) is not None:
+                    return "base", (*path, below.__mro__.index(value))
+        return None
 
     def by_own_name(self, value: Any) -> tuple[str, tuple] | None:
         t = type(value)

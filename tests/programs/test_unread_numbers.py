@@ -302,8 +302,16 @@ def test_words_of_a_division_by_zero(divide, kind):
         except ZeroDivisionError as e:
             return str(e)
 
+    def of_a_zero(call, y):
+        try:
+            return divide(call[0].item(), kind(0))
+        except ZeroDivisionError as e:
+            return str(e)
+
     dtype = {float: torch.float64, int: torch.int64, bool: torch.bool}[kind]
     calls = [(torch.tensor(x), torch.tensor(n, dtype=dtype)) for x, n in ((1.5, 1), (2.0, 0), (3.0, -2), (-0.0, 0))]
     same_calls(of_both, calls)
     same_calls(of_one, calls)
-    same_calls(of_both, [(x.to(torch.int64), n) for x, n in calls])
+    for fn in (of_both, of_a_zero):
+        same_calls(fn, [(x.to(torch.int64), n) for x, n in calls])
+    same_calls(of_a_zero, calls)

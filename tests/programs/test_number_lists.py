@@ -290,3 +290,14 @@ def test_scalars_that_the_run_makes(dtype: torch.dtype, of: str) -> None:
 
     arrays = [[1, 2], [3, 4.5], [300, 1], [2**53 + 1, 0], [2**25 + 1, 1]] + [[np.nan, 1], [np.inf, 0]] * (of[0] == "f")
     check(program, *[(np.array(a).astype(of),) for a in arrays], must_compile=False)
+
+
+class Rows(list):
+    pass
+
+
+@pytest.mark.parametrize("kind", [list, Rows])
+def test_numbers_that_a_symbolic_integer_of_torch_has_no_bits_for(kind: type) -> None:
+    lists = [kind(rows) for rows in ([1, 2], [3, 4], [-(2**63), 5], [-(2**62) - 1, 5], [-(2**62), 5], [-(2**63), 6], [2**63 - 1, 1])]
+    for fn in (lambda rows: torch.tensor(rows), lambda rows: torch.arange(40)[rows], lambda rows: torch.zeros(2) + (rows[0] - 1)):
+        check(fn, *[(rows,) for rows in lists], must_compile=False)

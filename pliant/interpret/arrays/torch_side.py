@@ -13,7 +13,7 @@ from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.originals import numpy as np
 from pliant.graph.traced import LEAF, PARTS, TracedTensor
 from pliant.interpret import globalstate
-from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure
+from pliant.interpret.arrays.dtypes import SCALARS, Unsure
 from pliant.interpret.arrays.operands import WEAK, asarray, fresh, lent
 from pliant.interpret.arrays.operators import torch_number
 from pliant.interpret.arrays.proxies import TracedArray, TracedScalar

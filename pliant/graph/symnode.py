@@ -348,6 +348,9 @@ EXACT = 53.0
 """Bits up to which every integer is a float."""
 
 
+EQUALITY = (operator.eq, operator.ne)
+
+
 def comparison(op: Callable[[Expr, Expr], Expr]) -> Callable[[SymNode, SymNode], SymNode]:
     """Python compares an integer with a float as they are: two that are the same float are told apart by what was rounded away. What is
     less as a float is less."""
@@ -360,9 +363,9 @@ def comparison(op: Callable[[Expr, Expr], Expr]) -> Callable[[SymNode, SymNode],
             return MIRRORED[op](other, self)
         x = in_float(self.scope, a)
         same, whole = ops.eq(x, b), ops.trunc(x)
-        if op is operator.eq or op is operator.ne:
+        if op in EQUALITY:
             equal = ops.and_(same, ops.eq(a, whole))
-            return SymNode(self.scope, equal if op is operator.eq else ops.not_(equal))
+            return SymNode(self.scope, equal if op is EQUALITY[0] else ops.not_(equal))
         return SymNode(self.scope, ops.or_(ops.and_(same, op(a, whole)), ops.and_(ops.ne(x, b), op(x, b))))
 
     compared = arithmetic(op)

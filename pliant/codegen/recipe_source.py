@@ -117,17 +117,19 @@ class Printer:
 
 @of_gradients
 class Watched(torch.autograd.Function):
-    """Gradients as they are, which notice if their own gradients are to be differentiated."""
+    """A gradient as it is, which notices if its own gradients are to be differentiated. Each has a node of its own: what one of them
+    depends on is not what others do."""
 
     @staticmethod
-    def forward(ctx: Any, repeated: Repeated, *found: Any) -> tuple:
+    def forward(ctx: Any, repeated: Repeated, found: Any) -> Any:
         ctx.repeated = repeated
-        return tuple([ORIGINAL.clone(g) for g in found])
+        ctx.set_materialize_grads(False)
+        return ORIGINAL.clone(found)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple:
+    def backward(ctx: Any, grad: Any) -> tuple:
         ctx.repeated.deep = ctx.repeated.deep or is_grad_enabled()
-        return None, *grads
+        return None, grad
 
 
 class Repeated:
@@ -175,9 +177,8 @@ class Repeated:
         return self.read[key]
 
     def watched(self, found: list[Any]) -> list[Any]:
-        watched = [g for g in found if g is not None and g.requires_grad]
-        kept = iter(Watched.apply(self, *watched) if watched else ())  # type: ignore[no-untyped-call]
-        return [next(kept) if g is not None and g.requires_grad else g for g in found]
+        made = {id(g): Watched.apply(self, g) for g in found if g is not None and g.requires_grad}  # type: ignore[no-untyped-call]
+        return [made.get(id(g), g) for g in found]
 
 
 def odd_state() -> bool:

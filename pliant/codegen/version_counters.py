@@ -29,7 +29,13 @@ def written_slots(ops: list[Any], slots: list[TracedTensor], versions: dict[int,
     `versions`: how often each had been written to behind these operations, by its `vid`, where more come after them."""
     memory = {t.storage_id for op in ops for t in heard_writes(op)}
     times = {t.vid: times_written(t) for t in slots} if versions is None else versions
-    return [t for t in slots if t.storage_id in memory and not (t.storage_id in t.trace.data_memory and not times.get(t.vid))]
+    return [t for t in slots if t.storage_id in memory and (times.get(t.vid) or not counted_apart(t))]
+
+
+def counted_apart(t: TracedTensor) -> bool:
+    """Whether some writes to the memory of `t` do not count as its own: those through `.data`, and those behind `t.data = u`, which the
+    object counts that goes on with other memory."""
+    return t.storage_id in t.trace.data_memory or t.vid in t.trace.replaced
 
 
 def heard_writes(op: Any) -> list[TracedTensor]:

@@ -190,7 +190,9 @@ def beside_subclasses(name: str, theirs: Callable[..., Any]) -> Callable[..., An
         if type(other) is torch.SymBool and type(self) is not torch.SymBool and name in OF_NUMBERS:
             return theirs(self, as_int(other))
         if type(other) in USUAL:
-            return own(concrete(self), concrete(other)) if compares and too_large(self, other) else theirs(self, other)
+            if compares and {type(self), type(other)} in MIXED:
+                return mixed(name, own, self, other)
+            return theirs(self, other)
         if not isinstance(other, OTHER_NUMBERS):
             return theirs(self, other)
         return own(other, concrete(self)) if from_right else own(concrete(self), other)
@@ -199,10 +201,16 @@ def beside_subclasses(name: str, theirs: Callable[..., Any]) -> Callable[..., An
     return method
 
 
-def too_large(a: Any, b: Any) -> bool:
-    """Whether of two numbers one is a float, and one an integer that may be too large for a float: Python compares them all the same."""
-    whole, real = (a, b) if type(a) is torch.SymInt else (b, a)
-    return type(whole) is torch.SymInt and type(real) in (float, torch.SymFloat) and bits(whole.node.expr) >= OF_A_FLOAT
+MIXED: tuple[set, ...] = ({torch.SymInt, float}, {torch.SymInt, torch.SymFloat}, {int, torch.SymFloat})
+
+
+def mixed(name: str, own: Callable[..., Any], a: Any, b: Any) -> Any:
+    """An integer compared with a float, as they are; also where the integer may be too large for a float."""
+    scope = a.node.scope
+    nodes = [SymNode(scope, expr_of(v, scope)) for v in (a, b)]
+    if any([n.expr.kind is int and bits(n.expr) >= OF_A_FLOAT for n in nodes]):
+        return own(concrete(a), concrete(b))
+    return to_sym(scope, METHODS[name](*nodes).expr)
 
 
 def install() -> None:

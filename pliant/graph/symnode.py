@@ -344,8 +344,69 @@ def arithmetic(op: Callable[[Expr, Expr], Expr]) -> Callable[[SymNode, SymNode],
     return method
 
 
-def division(op: Callable[[Expr, Expr], Expr], message: str, real_only: bool = False) -> Callable[[SymNode, SymNode], SymNode]:
-    """A division: that the divisor is not zero is an irrefutable guard, since Python would have raised. C++ code would not, of floats."""
+EXACT = 53.0
+"""Bits up to which every integer is a float."""
+
+
+EQUALITY = (operator.eq, operator.ne)
+
+
+def comparison(op: Callable[[Expr, Expr], Expr]) -> Callable[[SymNode, SymNode], SymNode]:
+    """Python compares an integer with a float as they are: two that are the same float are told apart by what was rounded away. What is
+    less as a float is less."""
+
+    def method(self: SymNode, other: SymNode) -> SymNode:
+        a, b = number(self.expr), number(other.expr)
+        if a.kind is b.kind or not rounds(*(a, b) if a.kind is int else (b, a)):
+            return compared(self, other)
+        if b.kind is int:
+            return MIRRORED[op](other, self)
+        x = in_float(self.scope, a)
+        same, whole = ops.eq(x, b), ops.trunc(x)
+        if op in EQUALITY:
+            equal = ops.and_(same, ops.eq(a, whole))
+            return SymNode(self.scope, equal if op is EQUALITY[0] else ops.not_(equal))
+        return SymNode(self.scope, ops.or_(ops.and_(same, op(a, whole)), ops.and_(ops.ne(x, b), op(x, b))))
+
+    compared = arithmetic(op)
+    return method
+
+
+def rounds(whole: Expr, real: Expr) -> bool:
+    """Whether this integer may be none of the floats, where this float is compared with it. Sizes of memory are smaller."""
+    if real.const is not None and abs(real.const) < 2**53 or bits(whole) <= EXACT:
+        return False
+    return whole.const is not None or any([not s.info.size_like for s in whole.symbols()])
+
+
+def words_of(divide: Callable[[Any, Any], Any], zero: Any) -> str:
+    """What CPython says of a division by this zero, which is not the same in all versions."""
+    try:
+        divide(zero, zero)
+    except ZeroDivisionError as e:
+        return str(e)
+    raise AssertionError("a division by zero")
+
+
+def is_no_zero(scope: Scope, divisor: Expr, divide: Callable[[Any, Any], Any]) -> None:
+    """An irrefutable guard, since Python would have raised."""
+    if not divisor.const:
+        zero = 0 if divisor.kind is int else 0.0
+        words = words_of(divide, zero)
+        if divisor.const is not None or not scope.assume(ops.ne(divisor, 0), site_hook(), words, ZeroDivisionError):
+            raise ZeroDivisionError(words)
+
+
+def divided_at_once(scope: Scope, a: Any, b: Any) -> None:
+    """`divmod(a, b)` is about to be a quotient and a remainder: the words for a zero are its own."""
+    x, y = number(expr_of(a, scope)), number(expr_of(b, scope))
+    is_no_zero(scope, y if x.kind is y.kind else in_float(scope, y), divmod)
+
+
+def division(
+    op: Callable[[Expr, Expr], Expr], divide: Callable[[Any, Any], Any], real_only: bool = False
+) -> Callable[[SymNode, SymNode], SymNode]:  # fmt: skip
+    """A division: the divisor is not zero, or Python would have raised. C++ code would not, of floats."""
 
     def method(self: SymNode, other: SymNode) -> SymNode:
         a, b = number(self.expr), number(other.expr)
@@ -357,11 +418,8 @@ def division(op: Callable[[Expr, Expr], Expr], message: str, real_only: bool = F
         elif layout.Framework.depth and b.kind is float and not self.scope.known_true(ops.ne(b, 0.0)):
             zero = ops.eq(b, 0.0)
             return SymNode(self.scope, ops.where(zero, a * math.inf, op(a, ops.where(zero, 1.0, b))))  # as IEEE 754 has it
-        elif not b.const:
-            of_floats = "float floor division by zero" if op is ops.floordiv else f"float {message.removeprefix('integer ')}"
-            words = message if b.kind is int else of_floats
-            if b.const is not None or not self.scope.assume(ops.ne(b, 0), site_hook(), words, ZeroDivisionError):
-                raise ZeroDivisionError(words)
+        else:
+            is_no_zero(self.scope, b, divide)
         return SymNode(self.scope, quotient(self.scope, a, b) if op is ops.truediv and a.kind is int else op(a, b))
 
     return method
@@ -432,20 +490,20 @@ METHODS: dict[str, Callable[..., SymNode]] = {
     "add": arithmetic(operator.add),
     "sub": arithmetic(operator.sub),
     "mul": arithmetic(operator.mul),
-    "floordiv": division(ops.floordiv, "integer division or modulo by zero"),
-    "int_floordiv": division(ops.floordiv, "integer division or modulo by zero"),
-    "mod": division(ops.mod, "integer modulo by zero"),
-    "truediv": division(ops.truediv, "division by zero", real_only=True),
-    "float_truediv": division(ops.truediv, "division by zero", real_only=True),
-    "int_truediv": division(ops.truediv, "division by zero"),
+    "floordiv": division(ops.floordiv, operator.floordiv),
+    "int_floordiv": division(ops.floordiv, operator.floordiv),
+    "mod": division(ops.mod, operator.mod),
+    "truediv": division(ops.truediv, operator.truediv, real_only=True),
+    "float_truediv": division(ops.truediv, operator.truediv, real_only=True),
+    "int_truediv": division(ops.truediv, operator.truediv),
     "pow_by_natural": SymNode.pow,
     "float_pow": real_arithmetic(ops.pow_),
-    "eq": arithmetic(operator.eq),
-    "ne": arithmetic(operator.ne),
-    "lt": arithmetic(operator.lt),
-    "le": arithmetic(operator.le),
-    "gt": arithmetic(operator.gt),
-    "ge": arithmetic(operator.ge),
+    "eq": comparison(operator.eq),
+    "ne": comparison(operator.ne),
+    "lt": comparison(operator.lt),
+    "le": comparison(operator.le),
+    "gt": comparison(operator.gt),
+    "ge": comparison(operator.ge),
     "sym_min": arithmetic(ops.min_),
     "sym_max": arithmetic(ops.max_),
     "and_": logical(ops.and_, ops.bit_and),
@@ -466,6 +524,10 @@ METHODS: dict[str, Callable[..., SymNode]] = {
     "ceil": to_integer(ops.ceil),
     **{f"sym_{n}": of_float(ops.DOORS[n]) for n in MATH},
 }
+MIRRORED = {
+    getattr(operator, n): METHODS[other] for n, other in {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.items()
+}
+"""Of a comparison, the one with its sides exchanged."""
 for _name, _method in METHODS.items():
     setattr(SymNode, _name, _method)
 

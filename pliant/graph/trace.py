@@ -151,6 +151,7 @@ class Trace:
         self.shown: set[int] = set()  # storage ids of arrays over whose memory the program has made tensors
         self.parts: dict[int, Any] = {}  # vid of a tensor over an array -> the offset at which the storage begins that PyTorch gives it
         self.data_memory: set[int] = set()  # storage ids of memory that is written through `.data`
+        self.replaced: set[int] = set()  # vids of inputs whose objects were given other memory, which count what comes later
         self.other_default = False  # the program has set another default dtype than that under which the graph runs
         self.inference = torch.is_inference_mode_enabled()  # whether the program is in inference mode just now
         self.frozen: dict[int, set[int]] = {}  # storage id of results and operands of control flow -> those of results that may share it

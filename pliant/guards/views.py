@@ -306,6 +306,7 @@ if numpy is not None:
         for kinds in of
     }
     ROWS = ({list}, {tuple}, {list, tuple})
+    INFINITE = float("inf")
     DEEPEST = 4  # lists in lists
 
     @view
@@ -318,7 +319,12 @@ if numpy is not None:
                 break
             within = [*chain.from_iterable(within)]
             kinds = {*map(type, within)}
-        return from_numpy(array(items, KIND_OF_NUMBERS[frozenset(kinds)]))
+        made = array(items, KIND_OF_NUMBERS[frozenset(kinds)])
+        if int in kinds and float in kinds:
+            sizes = abs(made)
+            if ((sizes >= 2.0**63) & (sizes < INFINITE)).any():
+                raise OverflowError  # an int that 64 bits do not hold, perhaps: NumPy makes an array of objects of it
+        return from_numpy(made)
 
     @view
     def scalar_number(s: Any) -> Any:

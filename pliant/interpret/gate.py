@@ -32,7 +32,7 @@ import torch
 from pliant import native as engine
 from pliant.graph.originals import gc, math, operator
 from pliant.graph.seeding import OWN
-from pliant.graph.symnode import concrete
+from pliant.graph.symnode import SymNode, concrete
 from pliant.guards.views import behind_view, walked
 from pliant.interpret import set_order, shadows
 from pliant.interpret.attributes import from_outside, getattr_, lookup, not_yet, own_item
@@ -465,7 +465,7 @@ def to_graph(fn: Any, a: Any) -> Any:
     """What torch function `fn` is given for one argument. Raises Break for what the graph cannot hold."""
     t = type(a)
     if t in SETTINGS:
-        return concrete(a) if t is torch.SymBool and fn not in OF_CONDITIONS else a
+        return concrete(a) if t is torch.SymBool and fn not in OF_CONDITIONS or t is torch.SymInt and is_no_symint(a) else a
     row = ROWS.get(t)
     if row is not None and row.to_graph is not None:
         return row.to_graph(fn, a)
@@ -498,6 +498,12 @@ def to_graph(fn: Any, a: Any) -> Any:
     if issubclass(t, (int, float, str, bytes, complex)) and not python_methods(t):
         return a
     raise Break("PL0011", f"{name_of(fn)} would read a {t.__module__}.{t.__qualname__}", clean=True)
+
+
+def is_no_symint(n: Any) -> bool:
+    """Whether C++ code that asks for the value of this number would read another one: a `c10::SymInt` has no bits for it."""
+    hint = n.node.expr.hint if type(n.node) is SymNode else None
+    return hint is not None and hint <= -(2**62)
 
 
 def told_by_class(o: Any) -> bool:

@@ -51,6 +51,7 @@ def assign(t: Any, u: Any) -> None:
     at = next((i for i, x in enumerate(trace.inputs) if x is t), None)
     if at is not None:  # (it was given memory before, else)
         trace.inputs[at] = old
+        trace.replaced.add(old.vid)
         world.real[id(old)] = real
     for key, (d, base) in list(world.data_of.items()):
         if base is t:  # it shows what was there: the graph gives it

@@ -25,5 +25,6 @@ def check(world: World, fn: Any, broke: str | None) -> None:
             raise Reconsider(fn, f"{cls.__qualname__} makes wrappers", MAKES_WRAPPERS + qualified(cls))
     checkpoints.keep_asked_apart(world.trace, broke)
     replayed.keep_apart(world)
+    hooks.keep_apart(world)
     numbers.keep_counts_apart(world)
     tensor_inputs.keep_rebased_apart(world)

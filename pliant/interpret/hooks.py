@@ -9,15 +9,18 @@ operations. That is after the capture: so each is interpreted once where it is s
 
 from __future__ import annotations
 
+import collections
+import functools
 import types
 from typing import Any
 
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from pliant.graph.originals import ORIGINAL, torch
-from pliant.graph.traced import HOOKS, PYTHON_BACKWARD, REPLAYED, TracedTensor
+from pliant.graph.traced import HOOKS, PYTHON_BACKWARD, REPLAYED, Reconsider, TracedTensor
 from pliant.interpret import in_torch, policy, process_state
 from pliant.interpret.calls import call, graph_call, inline
+from pliant.interpret.effects import effects_of
 from pliant.interpret.gate import STORES, name_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.replayed import Replayed
@@ -61,6 +64,7 @@ def l_register_hook(args: tuple, kw: dict) -> Any:
         g = vm.trace.tangent(t)
         replay = Replayed("PL0027", "a hook on a tensor", (g,), [hook, t]) if PYTHON_BACKWARD in vm.refused else None
         rehearsed("PL0027", "a hook on a tensor", lambda: call(hook, (g,), {}), [hook, t], replay=replay)
+        vm.world.rehearsed_hooks.append(hook)
         hook = replay or hook
     with torch._C._DisableTorchDispatch():
         handle = ORIGINAL.register_hook(t, hook)  # it refuses tensors without gradients
@@ -75,6 +79,54 @@ def l_register_post_accumulate_grad_hook(args: tuple, kw: dict) -> Any:
     if type(t) is not TracedTensor or is_stand(t) or len(rest) != 1 or kw or vm.world.real.get(id(t)) is None:
         raise Break("PL0027", "a hook that runs behind the gradient of what is no tensor from outside", clean=True)
     return set_later(t, "register_post_accumulate_grad_hook", rest[0])
+
+
+MOST_HELD = 4096
+
+
+def keep_apart(world: Any) -> None:
+    """At the end of a capture. What a hook reads outside it reads when gradients arrive: raises Reconsider where the program has
+    written to some of that, which is an effect, and done behind the graph."""
+    if not world.rehearsed_hooks:
+        return
+    written = {id(e.target) for e in effects_of(world) if e.kind != "call"}
+    written |= {id(h.orig) for h in world.shadows.values() if id(h.copy) in written}
+    if written and reaches(world, list(world.rehearsed_hooks), written):
+        raise Reconsider("a hook on a tensor", "the program writes to what the hook reads", HOOKS)
+
+
+def reaches(world: Any, todo: list[Any], written: set[int]) -> bool:
+    """Whether one of these objects holds, or reads as a global, what is written. Whoever holds more than can be looked through does."""
+    seen: set[int] = set()
+    while todo:
+        v = todo.pop()
+        if id(v) in seen:
+            continue
+        seen.add(id(v))
+        if id(v) in written or len(seen) > MOST_HELD:
+            return True
+        t = type(v)
+        h = world.by_copy.get(id(v))
+        if h is not None:
+            todo.append(h.orig)
+        if t is types.FunctionType:
+            todo += [*(v.__closure__ or ()), *(v.__defaults__ or ()), *(v.__kwdefaults__ or {}).values()]
+            todo += [v.__globals__[name] for name in v.__code__.co_names if name in v.__globals__]
+            if any([v.__globals__ is g and name in v.__code__.co_names for (_, name), (g, *_) in world.global_writes.items()]):
+                return True
+        elif t is types.CellType:
+            todo += [] if v == types.CellType() else [v.cell_contents]
+        elif t is types.MethodType:
+            todo += [v.__func__, v.__self__]
+        elif issubclass(t, dict):
+            todo += dict.values(v)
+        elif issubclass(t, (list, tuple, set, frozenset, collections.deque)):
+            todo += v
+        elif t is functools.partial:
+            todo += [v.func, v.args, v.keywords]
+        elif not issubclass(t, (type, types.ModuleType, torch.Tensor)) and type(fields := getattr(v, "__dict__", None)) is dict:
+            todo.append(fields)
+    return False
 
 
 class LateHandle:

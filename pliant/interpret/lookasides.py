@@ -13,7 +13,7 @@ import numpy as np
 
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled, math, operator, torch
 from pliant.graph.symclasses import as_int
-from pliant.graph.symnode import concrete, expr_of, to_sym
+from pliant.graph.symnode import concrete, divided_at_once, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import (
     folded_generators,
@@ -376,6 +376,7 @@ def l_divmod(args: tuple, kw: dict) -> Any:
     symbolic = type(a) in SYM_TYPES or type(b) in SYM_TYPES
     unlike = any([type(x) is float and not math.isfinite(x) for x in args])
     if symbolic and not unlike and {type(a), type(b)} <= {*SYM_TYPES, int, bool, float}:
+        divided_at_once(vm.scope, a, b)
         return binary(operator.floordiv, a, b), binary(operator.mod, a, b)
     return native(divmod, (concrete(a), concrete(b)) if symbolic else args, kw)
 

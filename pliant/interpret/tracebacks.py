@@ -22,7 +22,7 @@ from typing import cast
 from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import never_started
 from pliant.graph.originals import torch
-from pliant.interpret import interrupts, process_state
+from pliant.interpret import interrupts, process_state, runtime
 from pliant.interpret.capture import Effect
 from pliant.interpret.decode import decode
 from pliant.interpret.runtime import chain
@@ -240,6 +240,11 @@ def effects() -> list[Effect]:
     return out
 
 
+def is_interpreters(filename: str) -> bool:
+    """Whether frames of this file run while a frame is interpreted: not those of what emitted code calls."""
+    return filename.startswith(INTERPRETER) and filename != runtime.__file__
+
+
 def release(e: BaseException) -> None:
     """The interpreter's frames, in the tracebacks of what the captured program raised, let go of the program's objects.
 
@@ -256,7 +261,7 @@ def release(e: BaseException) -> None:
         seen.add(id(e_))
         todo += [e_.__cause__, e_.__context__]
         frames = [frame for frame, _ in traceback.walk_tb(e_.__traceback__)]
-        if any(frame.f_code.co_filename.startswith(INTERPRETER) for frame in frames):
+        if any(is_interpreters(frame.f_code.co_filename) for frame in frames):
             e_.__traceback__ = None
             for frame in frames:
                 if frame.f_code.co_filename.startswith(PLIANT):

@@ -175,6 +175,23 @@ def count(m: Any, k: Any, x: Any, s: dict) -> Any:
 
 
 @program(0)
+def count_of_aliases(m: Any, k: Any, x: Any, s: dict) -> Any:
+    a, b, c = k[0].weight.detach(), k[0].bias, k[2].bias.detach()
+    with torch.no_grad():
+        k[0].weight.data = k[0].weight.data * 2
+        a.add_(1)
+        b.add_(1)
+        d = b.detach()
+        b.data = b.data + 1
+        d.mul_(2)
+        b.data = b.data + 2
+        d.mul_(3)
+        c.mul_(0.5)
+        k[2].bias.data = torch.zeros_like(c)
+    return [a, c, d]
+
+
+@program(0)
 def copied(m: Any, k: Any, x: Any, s: dict) -> Any:
     k[2].bias.data = k[2].bias * 2
     c = copy.deepcopy(k[2].bias)

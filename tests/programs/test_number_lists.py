@@ -324,3 +324,40 @@ def test_of_a_constant_length() -> None:
     check(of_ints, *[(rows,) for rows in ints(12, 12, 13)], options={"dynamic": False})
     program = pliant.export(of_ints, (list(range(12)),))
     assert torch.equal(program(list(range(1, 13))), of_ints(list(range(1, 13))))
+
+
+@pytest.mark.parametrize("many", [1, 9])
+def test_ints_among_floats_that_64_bits_do_not_hold(many: int) -> None:
+    """PyTorch makes floats of them, NumPy objects."""
+    lists = [[0.5] * many + [n] for n in (3, 10**20, 2**63, -(2**63), -(2**63) - 1, float("inf"))]
+    for fn in (lambda rows: torch.tensor(rows), lambda rows: np.asarray(rows).dtype.kind):
+        check(fn, *[(rows,) for rows in lists], must_compile=False)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32])
+def test_scalars_of_numpy_among_numbers(dtype: torch.dtype | None) -> None:
+    """PyTorch refuses kinds of scalars for some dtypes, and what does not fit."""
+    scalars = [np.float32(1.5), np.float64(2.5), np.int64(3), np.bool_(True), np.int8(4), np.float16(0.5), np.int64(300), np.float64("nan")]
+    lists = [[first, v] for v in scalars for first in (1, 0.5)] + [[v] * 2 for v in scalars]
+    check(lambda rows: torch.tensor(rows, dtype=dtype), *[(rows,) for rows in lists], must_compile=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float32])
+@pytest.mark.parametrize("of", ["float64", "float32", "int64"])
+def test_scalars_that_the_run_makes(dtype: torch.dtype, of: str) -> None:
+    def program(a: np.ndarray) -> Any:
+        return torch.tensor([a.sum(), 1], dtype=dtype), torch.tensor(a.max(), dtype=dtype)
+
+    arrays = [[1, 2], [3, 4.5], [300, 1], [2**53 + 1, 0], [2**25 + 1, 1]] + [[np.nan, 1], [np.inf, 0]] * (of[0] == "f")
+    check(program, *[(np.array(a).astype(of),) for a in arrays], must_compile=False)
+
+
+class Rows(list):
+    pass
+
+
+@pytest.mark.parametrize("kind", [list, Rows])
+def test_numbers_that_a_symbolic_integer_of_torch_has_no_bits_for(kind: type) -> None:
+    lists = [kind(rows) for rows in ([1, 2], [3, 4], [-(2**63), 5], [-(2**62) - 1, 5], [-(2**62), 5], [-(2**63), 6], [2**63 - 1, 1])]
+    for fn in (lambda rows: torch.tensor(rows), lambda rows: torch.arange(40)[rows], lambda rows: torch.zeros(2) + (rows[0] - 1)):
+        check(fn, *[(rows,) for rows in lists], must_compile=False)

@@ -151,3 +151,80 @@ def test_warnings_that_are_told_around_a_function_are_no_effect_of_its_backward(
         compiled(x).sum().backward()
         assert x.grad.tolist() == [2.0] * n
     assert pliant.stats()["graph_breaks"] == 0
+
+
+class Held:
+    def __init__(self):
+        self.k, self.items, self.table = 1.5, [1.5], {"k": 1.5}
+
+
+SCALE = 1.5
+
+
+def reads_an_attribute(x, s):
+    y = x * 2
+    y.register_hook(lambda g: g * s.k)
+    s.k += 1
+    return y * y
+
+
+def reads_what_was_written(x, s):
+    y = x * 2
+    s.k += 1
+    y.register_hook(lambda g: g * s.k)
+    return y * y
+
+
+def reads_items(x, s):
+    y = x * 2
+    y.register_hook(lambda g: g * s.items[0] * s.table["k"])
+    s.items[0] += 1
+    s.table["k"] += 1
+    return y * y
+
+
+def reads_a_variable(x, s):
+    k = 1.5
+    y = x * 2
+    pliant.graph_break()
+    y = y + x
+    y.register_hook(lambda g: g * k)
+    k += 1
+    return y * y
+
+
+def reads_a_variable_with_numpy(x, s):
+    k = 1.5
+    y = x * 2
+    pliant.graph_break()
+    y = y + x
+    y.register_hook(lambda g: torch.from_numpy(g.numpy() * k))
+    k += 1
+    return y * y
+
+
+def reads_a_global(x, s):
+    global SCALE
+    SCALE = s.k
+    y = x * 2
+    y.register_hook(lambda g: g * SCALE)
+    SCALE += 1
+    return y * y
+
+
+@pytest.mark.parametrize(
+    "program",
+    [reads_an_attribute, reads_what_was_written, reads_items, reads_a_variable, reads_a_variable_with_numpy, reads_a_global],
+    ids=lambda f: f.__name__,
+)  # fmt: skip
+def test_a_hook_reads_what_is_written_when_gradients_arrive(program):
+    compiled = pliant.compile(program)
+    held = Held(), Held()
+    for rows in (2, 3, 4, 4):
+        found = []
+        for fn, s in zip((program, compiled), held, strict=True):
+            x = torch.linspace(-1, 1, rows).requires_grad_()
+            z = fn(x, s)
+            s.k += 0.5
+            found.append(torch.autograd.grad(z.sum(), x)[0])
+        torch.testing.assert_close(found[1], found[0])

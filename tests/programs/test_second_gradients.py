@@ -511,3 +511,27 @@ def test_beside_attention_and_through_it():
             of(fn, 0)
         told.append(str(error.value))
     assert told[0] == told[1]
+
+
+def by_a_sum(x, w):
+    return x * w.sum()
+
+
+def of_the_other_alone(x, w):
+    return (x.tanh() * w).sum() + x.sum()
+
+
+@pytest.mark.parametrize("program", [by_a_sum, of_the_other_alone], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_what_a_gradient_does_not_depend_on_gets_none(program, wanted):
+    def of(fn, rows):
+        ins = torch.linspace(-1, 1, rows * 4).view(rows, 4).requires_grad_(), torch.linspace(1, 2, 4).requires_grad_()
+        (g,) = torch.autograd.grad(fn(*ins).sum(), ins[wanted], create_graph=True)
+        g.sum().backward()
+        return [t.grad for t in ins]
+
+    compiled = pliant.compile(program)
+    for rows in (3, 4, 5, 6):
+        want, got = of(program, rows), of(compiled, rows)
+        assert [g is None for g in got] == [g is None for g in want]
+        torch.testing.assert_close(got, want)

@@ -7,6 +7,7 @@ import os
 import traceback
 
 import pytest
+import torch
 
 from tests.helpers import compiled, pliant
 from tests.programs.registry import t
@@ -144,6 +145,26 @@ def with_traceback(x, n):
         raise error from None
 
 
+def refusing(n):
+    yield torch.relu(n)
+
+
+def of_a_starred_target(x, n):
+    try:
+        *a, b = refusing(n)
+    finally:
+        n += 1
+    return a, b
+
+
+def of_starred_arguments(x, n):
+    try:
+        print(*refusing(n))
+    finally:
+        n += 1
+    return x
+
+
 def lines(error: BaseException | None) -> list:
     """The user's lines in the tracebacks of an exception and of what it came from."""
     out = []
@@ -161,7 +182,7 @@ def called(fn, *args):
 
 FUNCTIONS = [
     in_finally, in_with, in_nested, raised_again, from_generator, in_generator, while_handling, behind_a_handled_one, in_a_handler,
-    with_traceback,
+    with_traceback, of_a_starred_target, of_starred_arguments,
 ]  # fmt: skip
 
 

@@ -256,3 +256,63 @@ def test_sizes_in_tensors_of_functions_that_are_tried_in_other_ways():
             args = torch.rand(2, 3, 8, 8), torch.tensor([n], dtype=torch.int32), mode
             torch.testing.assert_close(compiled(*args), fn(*args))
         assert pliant.stats()["graph_breaks"] == 0
+
+
+BEYOND_FLOATS = [(1.0, 1), (2.0**53, 2**53 + 1)]
+BEYOND_FLOATS += [(2.0**53 + 2, 2**53 + 1), (2.0**63, 2**63 - 1), (-(2.0**63), -(2**63)), (math.nan, 2**53 + 1)]
+BEYOND_FLOATS += [(math.inf, 2**63 - 1), (-math.inf, -(2**63)), (-0.0, 0), (2.0**53, 2**53 - 1)]
+
+
+def test_integers_beside_floats_are_compared_as_they_are():
+    def of_data(call, _):
+        x, n = call
+        a, b = x.item(), n.item()
+        return a == b, a != b, a < b, a <= b, a > b, a >= b, b == a, b < a, b <= a, b > a, a in (b, 0), (a, 1) == (b, 1)
+
+    def of_one(call, _):
+        x, n = call
+        a, b = x.item(), n.item()
+        return a < 2**53 + 1, b <= 2.0**53, b == 2.0**63, a == 2**63 - 1
+
+    def of_arguments(call, _):
+        a, n = call[0].item(), call[1]
+        return a < n, a == n, n >= a, n <= a
+
+    calls = [(torch.tensor(x, dtype=torch.float64), torch.tensor(n)) for x, n in BEYOND_FLOATS]
+    same_calls(of_data, calls)
+    same_calls(of_one, calls)
+    same_calls(of_arguments, [(x, int(n)) for x, n in calls])
+
+
+@pytest.mark.parametrize("divide", [lambda a, b: a // b, lambda a, b: a % b, lambda a, b: a / b, divmod])
+@pytest.mark.parametrize("kind", [float, int, bool])
+def test_words_of_a_division_by_zero(divide, kind):
+    def of_both(call, y):
+        x, n = call
+        y.add_(1)  # behind it the frame cannot run again
+        a, b = x.item(), n.item()
+        try:
+            return divide(a, b)
+        except ZeroDivisionError as e:
+            return str(e)
+
+    def of_one(call, y):
+        y.add_(1)
+        try:
+            return divide(7, call[1].item())
+        except ZeroDivisionError as e:
+            return str(e)
+
+    def of_a_zero(call, y):
+        try:
+            return divide(call[0].item(), kind(0))
+        except ZeroDivisionError as e:
+            return str(e)
+
+    dtype = {float: torch.float64, int: torch.int64, bool: torch.bool}[kind]
+    calls = [(torch.tensor(x), torch.tensor(n, dtype=dtype)) for x, n in ((1.5, 1), (2.0, 0), (3.0, -2), (-0.0, 0))]
+    same_calls(of_both, calls)
+    same_calls(of_one, calls)
+    for fn in (of_both, of_a_zero):
+        same_calls(fn, [(x.to(torch.int64), n) for x, n in calls])
+    same_calls(of_a_zero, calls)

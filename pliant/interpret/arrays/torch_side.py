@@ -13,7 +13,7 @@ from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.originals import numpy as np
 from pliant.graph.traced import LEAF, PARTS, TracedTensor
 from pliant.interpret import globalstate, number_lists
-from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure
+from pliant.interpret.arrays.dtypes import SCALARS, Unsure
 from pliant.interpret.arrays.operands import WEAK, asarray, fresh, lent
 from pliant.interpret.arrays.operators import torch_number
 from pliant.interpret.arrays.proxies import TracedArray, TracedScalar
@@ -99,8 +99,8 @@ def made_of(fn: Any, data: Any, dtype: Any, device: Any, requires_grad: Any, cop
             vm.trace.parts[r.vid] = begins
     elif c is TracedScalar or c in SCALARS:
         a = asarray(data)
-        fits(a.dtype, dtype)
-        r = t(ORIGINAL.to, a.tensor, dtype) if dtype is not None else a.tensor
+        taken(data, dtype)
+        r = a.tensor if dtype is None else converted(a, dtype)
     else:
         r = sequence(data, dtype)
     return t(ORIGINAL.requires_grad_, r, True) if requires_grad else r
@@ -122,19 +122,31 @@ def beginning(x: Any) -> Any:
     return next((a.found.offset for a in vm.world.arrays.values() if type(a) is TracedArray and a.found.storage_id == x.storage_id), 0)
 
 
-def fits(dt: np.dtype, dtype: Any) -> None:
-    """PyTorch goes through a Python number for each scalar, and refuses what its C type does not hold."""
-    odd = dtype is not None and (dt == BOOL and dtype is not torch.bool or dt.name == "float16" and not dtype.is_floating_point)
-    if odd or dt.name == "uint64" or dtype is torch.uint64:
+def converted(x: Any, dtype: Any) -> Any:
+    """A scalar or array as PyTorch goes through it: it makes a Python number of each scalar, and refuses what its C type does not hold."""
+    dt = x.dtype
+    if dtype is torch.uint64 or dt.name == "uint64":
         raise Unsure(f"a scalar of {dt} as {dtype}: PyTorch refuses some")
+    if dtype is not torch.bool and not dtype.is_floating_point and not dtype.is_complex:
+        if not np.can_cast(dt, str(dtype).removeprefix("torch.")):
+            raise Unsure(f"a scalar of {dt} as {dtype}: PyTorch refuses some")
+    elif dtype in NARROW and dt.kind in "iu":  # by way of a float of C
+        return t(ORIGINAL.to, t(ORIGINAL.to, x.tensor, torch.float64), dtype)
+    return t(ORIGINAL.to, x.tensor, dtype)
+
+
+def taken(data: Any, dtype: Any) -> Any:
+    """The dtype of a tensor of values of these types, as real torch says. Raises Unsure where it takes none of them."""
+    with vm.trace.paused():
+        try:
+            return torch.tensor(probe(data), dtype=dtype).dtype
+        except (RuntimeError, TypeError, ValueError) as e:
+            raise Unsure(f"a tensor of scalars that PyTorch refuses ({e})") from None
 
 
 def sequence(data: Any, dtype: Any) -> Any:
-    """Real torch says of what dtype a sequence with values of these types is."""
-    if dtype is None:
-        with vm.trace.paused():
-            dtype = torch.tensor(probe(data)).dtype
-    return stacked(data, dtype)
+    """A tensor of a sequence with some in it."""
+    return stacked(data, taken(data, dtype))
 
 
 def probe(x: Any) -> Any:
@@ -164,8 +176,7 @@ def stacked(x: Any, dtype: torch.dtype) -> Any:
             raise Unsure("an empty sequence")
         return t(torch.stack, [stacked(v, dtype) for v in items])
     if c is TracedArray or c is TracedScalar:
-        fits(x.dtype, dtype)
-        return t(ORIGINAL.to, x.tensor, dtype)
+        return converted(x, dtype)
     if c in SCALARS:
         x = x.item()
     if type(x) in (float, torch.SymFloat) and dtype in NARROW:

@@ -273,8 +273,9 @@ def whole(v: Any) -> Any:
     return ops.to_int(expr_of(v, vm.scope))
 
 
-def first(given: list[tuple[Any, Any]], default: Any) -> Any:
+def first(args: tuple, default: Any) -> Any:
     """The first item that is given, else the default: of numbers of one type. Or UNSET."""
+    given = rounds(args)
     if not given or all([c is True for c, _ in given]):
         return UNSET
     kinds = {KINDS.get(type(v)) for v in (default, *[v for _, v in given])}

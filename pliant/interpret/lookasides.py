@@ -241,8 +241,7 @@ LASTING = (type, FunctionType, types.ModuleType, types.BuiltinFunctionType, bool
 @lookaside(next)
 def l_next(args: tuple, kw: dict) -> Any:
     if len(args) == 2:
-        given = folded_generators.rounds(args)
-        if given is not None and (chosen := folded_generators.first(given, args[1])) is not UNSET:
+        if (chosen := folded_generators.first(args, args[1])) is not UNSET:
             return chosen
         try:
             return get_next(args[0])

@@ -544,7 +544,7 @@ class Writer:
             lines, makes = self.assign(op, outs, expression)
             return Step([*self.take_pending(), *lines, *self.due_checks()], reads, makes)
         own = self.memory(target, args, kwargs) or self.read(target, args, reads)
-        expression = own or self.of_list(target, args, reads) or self.call(op.site, target, args, kwargs, reads)
+        expression = own or self.routine(target, args, reads) or self.call(op.site, target, args, kwargs, reads)
         before = self.take_pending()
         lines, makes = self.assign(op, outs, expression)
         if is_held(target):
@@ -597,11 +597,14 @@ class Writer:
         self.globals["_number"] = native.number
         return f"_number({self.text(args[0], reads)})"
 
-    def of_list(self, target: Any, args: tuple, reads: set[str]) -> str:
-        """What reads a list that a loop has grown; "" for every other operation."""
-        if target not in growing.CALLS:
+    def routine(self, target: Any, args: tuple, reads: set[str]) -> str:
+        """What reads a list that a loop has grown, or says where a mask is true; "" for every other operation."""
+        if target is NONZERO and args[0].dtype is torch.bool and args[0].device.type == "cpu":
+            text, names = "_mask_positions({})", {"_mask_positions": native.mask_positions}
+        elif target in growing.CALLS:
+            text, names = growing.CALLS[target]
+        else:
             return ""
-        text, names = growing.CALLS[target]
         self.globals.update(names)
         return text.format(*[self.text(v, reads) for v in args])
 
@@ -742,6 +745,7 @@ RESERVED = re.compile(r"[cgknprvx]\d+|_.*|math|ctx")
 AS_STRIDED = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default, torch.ops.aten.as_strided_.default}
 EMPTY = torch.ops.aten.empty.memory_format
 ITEM = torch.ops.aten._local_scalar_dense.default
+NONZERO = torch.ops.aten.nonzero.default
 UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
 
 

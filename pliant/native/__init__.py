@@ -10,7 +10,7 @@ Names (all of `pliant.native._core`):
 - `Again(judge)`: raised by a target that has done nothing yet, it makes the frame run in CPython; the judge hears how that went;
 - `Launcher(address, itemsizes, sizes, owner)`: calls a compiled kernel, or a segment of them, with tensors and sizes;
 - `MachineCode(image, addresses of imports)`: machine code in memory, while the object lives;
-- `empty_of(dtype)`: memory for their results; `Empty(number of a dtype, fallback)` is what it makes;
+- `empty_of(dtype)`: memory for their results; `Empty(number of a dtype, fallback)` is what it makes; `mask_positions(mask)`: its `nonzero`;
 - `arena_functions()`, `arena_bytes()`, `set_arena_limit(bytes)`: the memory of segments;
   `gemm_function(...)`, `attention_function(...)`, `convolution_function()`, `int8_functions(...)`: what they call;
   `own_products()`, `set_pool(...)`: how that is computed;
@@ -129,7 +129,8 @@ __all__ = [
     "call_below",
     "attention_function", "call_captured", "call_in_mode", "clear", "convolution_function", "counters", "decode_units", "empty_of",
     "entries", "gemm_function", "generic_attributes", "get_flags", "get_mode", "global_state", "has_end", "hook_installed",
-    "int8_functions", "is_enabled", "layouts", "lstm_functions", "made_in_python", "number", "own_products", "places", "places_in_set",
+    "int8_functions", "is_enabled", "layouts", "lstm_functions", "made_in_python", "mask_positions", "number", "own_products", "places",
+    "places_in_set",
     "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters", "same_code", "same_names",
     "set_arena_limit", "set_become", "set_capture_callback", "set_clone", "set_enabled", "set_flags", "set_mode", "set_of",
     "set_pool", "set_run_callback", "share_memory",
@@ -272,6 +273,12 @@ def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
 def empty_of(dtype: torch.dtype) -> Any:
     """`torch.empty` of this dtype on the CPU, called with the sizes one by one: a quarter of the time."""
     return Empty(DTYPES[dtype], functools.partial(torch.empty, dtype=dtype, device="cpu"))
+
+
+def mask_positions(mask: torch.Tensor) -> torch.Tensor:
+    """`mask.nonzero()` of a tensor on the CPU."""
+    rows = _core.positions(mask)
+    return BASE.nonzero(mask) if rows is None else BASE.t(rows)
 
 
 FAST_TENSORS: bool = install_layout()

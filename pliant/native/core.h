@@ -74,6 +74,7 @@ int pl_launch_init(PyObject *module);
 int pl_library_init(PyObject *module);
 int pl_decode_init(PyObject *module);
 int pl_empty_init(PyObject *module);
+int pl_positions_init(PyObject *module);
 int pl_lifetimes_init(PyObject *module);
 int pl_shadows_init(PyObject *module);
 int pl_namespaces_init(PyObject *module);

@@ -5,6 +5,7 @@
 // (a dispatch mode, sizes that libtorch refuses, another build without these symbols) is left to `torch.empty`, which says what is wrong.
 #include "core.h"
 #include "state.h"
+#include "tensor_layout.h"
 #include <cstddef>
 #include <dlfcn.h>
 #include <optional>
@@ -119,6 +120,11 @@ PyMethodDef methods[] = {
 };
 
 } // namespace
+
+PyObject *empty_tensor(const int64_t *sizes, Py_ssize_t n, int dtype) {
+    return empty_cpu && no_dispatch_modes() ? made(sizes, n, dtype) : nullptr;
+}
+
 } // namespace pliant
 
 extern "C" int pl_empty_init(PyObject *module) {

@@ -12,7 +12,7 @@ PyMODINIT_FUNC PyInit__core(void) {
         pl_entry_point_init(m) < 0 || pl_hook_init(m) < 0 || pl_launch_init(m) < 0 || pl_library_init(m) < 0 ||
         pl_decode_init(m) < 0 || pl_empty_init(m) < 0 || pl_lifetimes_init(m) < 0 || pl_shadows_init(m) < 0 ||
         pl_namespaces_init(m) < 0 || pl_shared_init(m) < 0 || pl_marks_init(m) < 0 || pl_sets_init(m) < 0 ||
-        pl_by_identity_init(m) < 0) {
+        pl_by_identity_init(m) < 0 || pl_positions_init(m) < 0) {
         Py_DECREF(m);
         return nullptr;
     }

@@ -44,4 +44,7 @@ inline bool requires_grad_of(const char *im) { return layout.requires_grad(im); 
 // Address range [lo, hi) that the elements span; false when it is empty. Storages without memory (meta) use their own address.
 bool memory_range(PyObject *tensor, int64_t itemsize, uintptr_t &lo, uintptr_t &hi);
 
+// New CPU memory of these sizes, straight from libtorch (`empty.cpp`). Null, without an error, where that does not do.
+PyObject *empty_tensor(const int64_t *sizes, Py_ssize_t n, int dtype);
+
 } // namespace pliant

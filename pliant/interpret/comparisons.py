@@ -9,13 +9,14 @@ from typing import Any
 from pliant.bytecode import kinds as K
 from pliant.graph.handlers import equal as truth_of_two
 from pliant.graph.originals import ORIGINAL, math, operator, torch
-from pliant.graph.symnode import expr_of
+from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import shadows
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, graph_call
 from pliant.interpret.capture import UNSET
 from pliant.interpret.decode import given_on
 from pliant.interpret.state import Break, by_value, vm, whole_loops
+from pliant.symbolic import ops
 
 
 def compared(fn: Any, overload: Any) -> Callable:
@@ -152,7 +153,7 @@ def in_order(fn: Any, a: Any, b: Any) -> Any:
 
 def inverted(v: Any) -> Any:
     """`not v`, of a number or truth from data."""
-    return torch.sym_not(v) if type(v) is torch.SymBool else v == 0
+    return to_sym(vm.scope, ops.not_(v.node.expr)) if type(v) is torch.SymBool else v == 0  # no mode is told, as of `torch.sym_not`
 
 
 def same_float(x: Any, y: Any) -> bool:

@@ -119,7 +119,7 @@ def leaving(x):
         log.append("more")
         y = y + 1
     else:
-        log.append("less")
+        log.append(len(log))  # of another type than on the other side: these are no one operation
         y = y.cos()
     return y * 3, log
 

@@ -15,7 +15,7 @@ from pliant.jit.persist import dependencies, environment
 from pliant.jit.persist.names import Missing
 
 ENTRY, REFUSAL, CODE = "entry", "not kept", "code"
-PARTS = 11
+PARTS = 12
 """Of what `entries.Written` makes."""
 ABOUT = ("made by", "function", "file", "line", "ends", "why")
 OTHERS = "of another version of pliant, PyTorch or Python"

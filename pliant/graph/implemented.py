@@ -9,8 +9,9 @@ which ask more of their operands than a dtype, refuse in their lowering.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.utils._pytree import tree_map
@@ -23,6 +24,7 @@ from pliant.graph.schema import argument, of_operator, op_info
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
+from pliant.symbolic.magnitude import WORD, bits
 
 aten = torch.ops.aten
 ALL = (torch.float32, torch.float64)
@@ -78,8 +80,15 @@ VARIES = (torch.SymInt, torch.SymFloat)
 
 def refuse(op: Any) -> None:
     """Raises what ATen raises where it has no code for this operation and these dtypes, or a number does not fit. What fits and varies is
-    guarded to fit; a number that only the run knows is left to ATen."""
+    guarded to fit; a number that only the run knows is left to ATen, unless it may have too many bits."""
     tensors = op_inputs(op)
+    for place, v in (*enumerate(op.args), *(op.kwargs or {}).items()):
+        t = type(v)
+        if (t is torch.SymInt or t is list and torch.SymInt in map(type, v)) and place in takes_numbers(op.target):
+            converts = op.target._schema.name in CHECKED or op.target in RANGES
+            for n in v if t is list else (v,):
+                if type(n) is torch.SymInt:
+                    keep_to_words(n.node, converts and op.outs[0].dtype is torch.int64)
     odd = unlike(tensors)
     if not odd and takes_usual(op.target) and not (beside_texts(op) or beside_complex(op) or beside_settings(op)):
         return  # most are such
@@ -122,6 +131,32 @@ def takes_usual(target: Any) -> bool:
     """Does nothing but unusual dtypes and settings make an operator refuse what fake tensors take?"""
     name = target._schema.name
     return not (name in CHECKED or "bitwise" in name or has_outs(target) or target in BOUNDS or target in RANGES)
+
+
+@of_operator
+def takes_numbers(target: Any) -> frozenset[Any]:
+    """Where, and as what, it takes numbers to compute with, not sizes and settings."""
+    kinds = ("number", "Tensor") if pointwise(target) else ("number",)  # which takes a number for a tensor
+    places = [(i, a.name) for i, a in enumerate(target._schema.arguments) if any([kind in str(a.type) for kind in kinds])]
+    return frozenset(itertools.chain(*places))
+
+
+BEYOND: tuple[tuple[Callable[[Expr], Any], str, type[Exception]], ...] = (
+    (lambda e: ops.lt(e, 2**64), "int too big to convert", OverflowError),
+    (lambda e: ops.ge(e, -(2**63)), "can't convert negative int to unsigned", OverflowError),
+    (lambda e: ops.lt(e, 2**63), "value cannot be converted to type int64_t without overflow", RuntimeError),
+)
+"""What PyTorch says of an integer to compute with that 64 bits do not hold, with a sign or without one, and of one that it converts."""
+
+
+def keep_to_words(node: Any, converted: bool) -> None:
+    """That 64 bits hold an integer is an assertion, whoever reads the result."""
+    e, scope = node.expr, node.scope
+    if bits(e) <= WORD or all([s.info.size_like for s in e.symbols()]):
+        return
+    for fits, words, error in BEYOND if converted else BEYOND[:2]:
+        if not scope.assume(fits(e), symnode.site_hook(), words, error):
+            raise error(words)
 
 
 RANGES = Column("ends")

@@ -500,10 +500,11 @@ def to_graph(fn: Any, a: Any) -> Any:
     raise Break("PL0011", f"{name_of(fn)} would read a {t.__module__}.{t.__qualname__}", clean=True)
 
 
-def is_no_symint(n: Any) -> bool:
-    """Whether C++ code that asks for the value of this number would read another one: a `c10::SymInt` has no bits for it."""
+def is_no_symint(n: Any, listed: bool = False) -> bool:
+    """Whether C++ code that asks for the value of this number would read another one: a `c10::SymInt` has no bits for it. Of one in a list,
+    code that makes a tensor of that reads 32 bits."""
     hint = n.node.expr.hint if type(n.node) is SymNode else None
-    return hint is not None and hint <= -(2**62)
+    return hint is not None and (hint <= -(2**62) or listed and not -(2**31) <= hint < 2**31)
 
 
 def told_by_class(o: Any) -> bool:
@@ -529,6 +530,7 @@ def members(fn: Any, a: Any) -> Any:
             to_graph(fn, x)
         return a
     items = [to_graph(fn, x) for x in (tuple if isinstance(a, tuple) else list).__iter__(a)]  # type: ignore[arg-type]
+    items = [concrete(x) if type(x) is torch.SymInt and is_no_symint(x, listed=True) else x for x in items]
     if all([x is y for x, y in zip(items, a, strict=True)]):
         return a
     t = type(a)

@@ -27,6 +27,7 @@ from pliant.graph.traced import (
     REPLAYED,
     RETAINED,
     WRAPPED,
+    WRITTEN_TO,
     TracedTensor,
     Untraceable,
     qualified,
@@ -112,10 +113,12 @@ def as_node(args: tuple, kw: dict) -> Any:
     trace = vm.trace
     if vm.differentiates and any([type(a) is TracedTensor and a.requires_grad for a in args]):
         raise Break("PL0030", "an autograd.Function in a branch on data that gradients flow through")
-    refused = vm.refused and not vm.refused.isdisjoint((PYTHON_BACKWARD, PYTHON_BACKWARD + qualified(args[0])))
-    refused = refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_of([args[1:], kw])])
+    flows = vm.refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_of([args[1:], kw])])
+    refused = flows and not vm.refused.isdisjoint((PYTHON_BACKWARD, PYTHON_BACKWARD + qualified(args[0])))
     if refused and not replays(args):
         raise Break("PL0020", f"the backward of {args[0].__qualname__} decides on data, or works on the memory of tensors")
+    if flows and WRITTEN_TO + qualified(args[0]) in vm.refused:
+        raise Break("PL0020", f"the program writes to what the backward of {args[0].__qualname__} reads", clean=True)
     n, n_torch = len(trace.ops), len(trace.torch_ops)
     if WRAPPED in vm.refused and wrapped_functions.has_wrappers(args[1:]) and torch.is_grad_enabled() and gradients_flow(args[1:]):
         raise Break("PL0011", f"an autograd.Function of wrappers, {args[0].__qualname__}, whose gradients cannot be captured", clean=True)
@@ -174,6 +177,7 @@ def rehearse(cls: type, ctx: Any, results: tuple, replays: bool) -> None:
         backward = getattr_(cls, "vjp")
 
     what, replay = f"the backward of {cls.__qualname__}", None
+    vm.world.rehearsed_hooks.append((what, (cls, backward, vars(ctx)), WRITTEN_TO + qualified(cls)))
     given = tuple([vm.trace.tangent(t) if type(t) is TracedTensor and ORIGINAL.is_floating_point(t) else None for t in results])
     if replays:
         replay = ctx._forward_cls = Replayed("PL0020", what, given, [ctx, results])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import sys
 import types
 from typing import Any
 
@@ -64,7 +65,7 @@ def l_register_hook(args: tuple, kw: dict) -> Any:
         g = vm.trace.tangent(t)
         replay = Replayed("PL0027", "a hook on a tensor", (g,), [hook, t]) if PYTHON_BACKWARD in vm.refused else None
         rehearsed("PL0027", "a hook on a tensor", lambda: call(hook, (g,), {}), [hook, t], replay=replay)
-        vm.world.rehearsed_hooks.append(hook)
+        vm.world.rehearsed_hooks.append(("a hook on a tensor", (hook,), HOOKS))
         hook = replay or hook
     with torch._C._DisableTorchDispatch():
         handle = ORIGINAL.register_hook(t, hook)  # it refuses tensors without gradients
@@ -85,14 +86,17 @@ MOST_HELD = 4096
 
 
 def keep_apart(world: Any) -> None:
-    """At the end of a capture. What a hook reads outside it reads when gradients arrive: raises Reconsider where the program has
-    written to some of that, which is an effect, and done behind the graph."""
+    """At the end of a capture. What a hook, or the backward part of an `autograd.Function`, reads outside it reads when gradients arrive:
+    raises Reconsider where the program has written to some of that, which is an effect, and done behind the graph."""
     if not world.rehearsed_hooks:
         return
     written = {id(e.target) for e in effects_of(world) if e.kind != "call"}
     written |= {id(h.orig) for h in world.shadows.values() if id(h.copy) in written}
-    if written and reaches(world, list(world.rehearsed_hooks), written):
-        raise Reconsider("a hook on a tensor", "the program writes to what the hook reads", HOOKS)
+    if not written and not world.global_writes:
+        return
+    for about, held, refusal in world.rehearsed_hooks:
+        if reaches(world, [*held], written):
+            raise Reconsider(about, "the program writes to what it reads", refusal)
 
 
 def reaches(world: Any, todo: list[Any], written: set[int]) -> bool:
@@ -103,30 +107,52 @@ def reaches(world: Any, todo: list[Any], written: set[int]) -> bool:
         if id(v) in seen:
             continue
         seen.add(id(v))
-        if id(v) in written or len(seen) > MOST_HELD:
-            return True
         t = type(v)
+        if id(v) in written or id(t) in written or len(seen) > MOST_HELD:
+            return True
         h = world.by_copy.get(id(v))
         if h is not None:
             todo.append(h.orig)
         if t is types.FunctionType:
+            if of_library(v.__globals__.get("__name__")):
+                continue
+            names = names_of(v.__code__)
             todo += [*(v.__closure__ or ()), *(v.__defaults__ or ()), *(v.__kwdefaults__ or {}).values()]
-            todo += [v.__globals__[name] for name in v.__code__.co_names if name in v.__globals__]
-            if any([v.__globals__ is g and name in v.__code__.co_names for (_, name), (g, *_) in world.global_writes.items()]):
+            todo += [v.__globals__[name] for name in names if name in v.__globals__]
+            if any([v.__globals__ is g and name in names for (_, name), (g, *_) in world.global_writes.items()]):
                 return True
         elif t is types.CellType:
             todo += [] if v == types.CellType() else [v.cell_contents]
         elif t is types.MethodType:
             todo += [v.__func__, v.__self__]
+        elif t in (staticmethod, classmethod):
+            todo.append(v.__func__)
         elif issubclass(t, dict):
             todo += dict.values(v)
         elif issubclass(t, (list, tuple, set, frozenset, collections.deque)):
             todo += v
         elif t is functools.partial:
             todo += [v.func, v.args, v.keywords]
-        elif not issubclass(t, (type, types.ModuleType, torch.Tensor)) and type(fields := getattr(v, "__dict__", None)) is dict:
-            todo.append(fields)
+        elif issubclass(t, type):
+            todo += [] if of_library(v.__module__) else [*vars(v).values(), *v.__mro__]
+        elif not issubclass(t, (types.ModuleType, torch.Tensor)):
+            todo += [] if of_library(t.__module__) else [t]
+            fields = getattr(v, "__dict__", None)
+            todo += [fields] if type(fields) is dict else []
     return False
+
+
+LIBRARIES = {"torch", "numpy", *sys.stdlib_module_names} - {"__main__"}
+
+
+def of_library(module: Any) -> bool:
+    """Whether a module is of a library whose functions and classes read nothing of the program's that they are not given."""
+    return type(module) is str and module.partition(".")[0] in LIBRARIES
+
+
+def names_of(code: types.CodeType) -> set[str]:
+    """The names that a function reads, with those inside it."""
+    return set(code.co_names).union(*[names_of(c) for c in code.co_consts if type(c) is types.CodeType])
 
 
 class LateHandle:

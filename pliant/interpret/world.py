@@ -126,7 +126,7 @@ class World:
         self.kept: dict[int, list] = {}  # by id: what warnings and records will be put into when they are told, after the graph
         self.filters_mutated = 0  # how often the warnings were told that their filters have changed
         self.handles: dict[int, Any] = {}  # of hooks on tensors, set here
-        self.rehearsed_hooks: list[Any] = []  # these hooks, for what they will read
+        self.rehearsed_hooks: list[tuple] = []  # (what, what it holds, how to refuse it): what autograd will call, for what that will read
         self.in_place_of_code: list[Any] = []  # operations that are done in place of Python code that autograd calls
         self.hooks_to_set: list[Any] = []  # handles of hooks on tensors from outside, which emitted code sets
         self.hashed_by: dict[tuple[int, str], Any] = {}  # what keys of containers were hashed by: (id of an object, attribute) -> it

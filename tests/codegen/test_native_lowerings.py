@@ -167,3 +167,22 @@ def test_powers_of_what_is_at_the_edge(dtype, exponent):
     for n in (6, 40):
         x = torch.tensor([-inf, inf, 0.0, -0.0, -1.0, float("nan"), *[-inf, 2.0] * 17], dtype=dtype)[:n]
         torch.testing.assert_close(run(x), fn(x), equal_nan=True)
+
+
+OF_ONE_ELEMENT = {
+    "sum": lambda x: (x * 2).sum(),
+    "mean": lambda x: (x * 2).mean(),
+    "rows": lambda x: (x * 2).unsqueeze(1).sum(1),
+    "kept": lambda x: (x[:1] * 2).sum(0, keepdim=True) * 3,
+    "running": lambda x: (x[:1] * 2).cumsum(0),
+    "no dims": lambda x: (x[0] * 2).sum(),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("of", OF_ONE_ELEMENT)
+def test_a_sum_of_one_negative_zero_is_zero(of, dtype):
+    compiled = pliant.compile(OF_ONE_ELEMENT[of], backend="native", background=False)
+    for values in ([-0.0], [-0.0, -0.0], [-0.0, 1.0], [2.0], [-0.0] * 5):
+        x = torch.tensor(values, dtype=dtype)
+        assert str(compiled(x)) == str(OF_ONE_ELEMENT[of](x)), values

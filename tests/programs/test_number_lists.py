@@ -361,3 +361,30 @@ def test_numbers_that_a_symbolic_integer_of_torch_has_no_bits_for(kind: type) ->
     lists = [kind(rows) for rows in ([1, 2], [3, 4], [-(2**63), 5], [-(2**62) - 1, 5], [-(2**62), 5], [-(2**63), 6], [2**63 - 1, 1])]
     for fn in (lambda rows: torch.tensor(rows), lambda rows: torch.arange(40)[rows], lambda rows: torch.zeros(2) + (rows[0] - 1)):
         check(fn, *[(rows,) for rows in lists], must_compile=False)
+
+
+OF_LISTS = {
+    "index": lambda n: torch.arange(40)[[n, 0.5]],
+    "rows": lambda n: torch.ones(40, 40)[[n, 0.5], 1],
+    "assigned": lambda n: torch.arange(9).__setitem__([n, 0.5], 1),
+    "new": lambda n: torch.ones(2, dtype=torch.float64).new([n, 0.5]),
+    "legacy": lambda n: torch.Tensor([[n, 0.5]]),
+    "asarray": lambda n: torch.asarray([n, 0.5], dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("use", OF_LISTS)
+def test_large_integers_in_lists_that_pytorch_reads(use: str) -> None:
+    """It takes 32 bits of a symbolic integer there."""
+    check(OF_LISTS[use], *[(n,) for n in (1, 2, 2**53 + 1, 2**32 + 3, 2**31, -(2**31) - 1, 2**62, 3)], must_compile=False)
+
+
+def test_arrays_of_integers_beyond_63_bits() -> None:
+    """Their dtype is `ulonglong`, which equals `uint64` and is another one to PyTorch."""
+    def program(rows: list) -> Any:
+        a = np.array(rows) * 1
+        return a.dtype.char, torch.from_numpy(a)
+
+    check(program, *[(rows,) for rows in ([1, 2], [2**63, 2**63 + 1], [3, 4], [True, 2**63], [2**63, 2**63])], must_compile=False)
+    check(lambda x: torch.from_numpy(x.numpy().astype("Q")), *[(torch.arange(n),) for n in (2, 3)], must_compile=False)
+    check(lambda x: x.numpy().astype(np.longlong).dtype.char, *[(torch.arange(n),) for n in (2, 3)], must_compile=False)

@@ -228,3 +228,128 @@ def test_a_hook_reads_what_is_written_when_gradients_arrive(program):
             s.k += 0.5
             found.append(torch.autograd.grad(z.sum(), x)[0])
         torch.testing.assert_close(found[1], found[0])
+
+
+STATE, ITEMS = {"k": 2.0}, [3.0]
+FACTOR = 1.0
+
+
+class Settings:
+    scale = 2.0
+
+    @staticmethod
+    def read():
+        return SETTINGS.scale
+
+
+SETTINGS = Settings()
+
+
+def factor():
+    return sum([STATE["k"] for _ in range(2)]) * ITEMS[0]
+
+
+class Reads(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, held=None):
+        ctx.held = held
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * factor() * Settings.read() * FACTOR * (ctx.held or STATE)["k"], None
+
+
+def write_a_dict(x):
+    y = Reads.apply(x)
+    STATE["k"] = STATE["k"] + 1
+    return y
+
+
+def write_before(x):
+    STATE["k"] = 7.0 + x.shape[0]
+    return Reads.apply(x)
+
+
+def write_a_list(x):
+    y = Reads.apply(x)
+    ITEMS[0] += 1
+    return y
+
+
+def write_an_object(x):
+    y = Reads.apply(x)
+    SETTINGS.scale += 1
+    return y
+
+
+def write_a_class(x):
+    y = Reads.apply(x)
+    Settings.scale = Settings.scale + 1
+    return y
+
+
+def write_a_global(x):
+    global FACTOR
+    y = Reads.apply(x)
+    FACTOR = FACTOR + 1
+    return y
+
+
+def write_what_the_context_holds(x):
+    y = Reads.apply(x, STATE)
+    STATE["k"] = 5.0 + x.shape[0]
+    return y
+
+
+def go_backward_in_between(x):
+    y = Reads.apply(x)
+    STATE["k"] = STATE["k"] + 1
+    y.sum().backward()
+    STATE["k"] = STATE["k"] + 3
+    return y.detach()
+
+
+def write_what_is_its_own(x):
+    own = {"k": 2.0}
+    y = Reads.apply(x, own)
+    own["k"] = 5.0
+    return y
+
+
+WRITING = [write_a_dict, write_before, write_a_list, write_an_object, write_a_class, write_a_global, write_what_the_context_holds]
+
+
+@pytest.mark.parametrize("fn", [*WRITING, go_backward_in_between, write_what_is_its_own])
+def test_a_backward_part_reads_what_the_program_writes_in_the_same_graph(fn, monkeypatch):
+    told = []
+    for f in (fn, pliant.compile(fn, background=False)):
+        STATE["k"], ITEMS[0] = 2.0, 3.0
+        monkeypatch.setitem(globals(), "FACTOR", 1.0)
+        monkeypatch.setattr(Settings, "scale", 2.0)
+        vars(SETTINGS).clear()
+        grads = []
+        for n in (2, 3, 4, 2, 3):
+            x = torch.ones(n, requires_grad=True)
+            y = f(x)
+            if y.requires_grad:
+                y.sum().backward()
+            grads.append((y.tolist(), x.grad.tolist()))
+        told.append((grads, dict(STATE), list(ITEMS), SETTINGS.scale, FACTOR))
+    assert told[0] == told[1]
+
+
+def test_a_backward_part_beside_writes_to_what_it_does_not_read():
+    log = []
+
+    def fn(x):
+        y = Reads.apply(x)
+        log.append(x.shape[0])
+        return y
+
+    compiled = pliant.compile(fn, background=False)
+    for n in (2, 3, 4):
+        x = torch.ones(n, requires_grad=True)
+        compiled(x).sum().backward()
+    assert pliant.stats()["graph_breaks"] == 0
+    assert log == [2, 3, 4]

@@ -316,3 +316,64 @@ def test_words_of_a_division_by_zero(divide, kind):
     for fn in (of_both, of_a_zero):
         same_calls(fn, [(x.to(torch.int64), n) for x, n in calls])
     same_calls(of_a_zero, calls)
+
+
+BEYOND_WORDS = {
+    "product": lambda v, y: y * v,
+    "in place": lambda v, y: y.clone().add_(v),
+    "subtracted from": lambda v, y: v - y,
+    "compared": lambda v, y: y > v,
+    "factor": lambda v, y: torch.add(y, y, alpha=v),
+    "chosen": lambda v, y: torch.where(y > 0, y, v),
+    "filled": lambda v, y: torch.full((2,), v),
+    "filled in floats": lambda v, y: y.new_full((2,), v),
+    "masked": lambda v, y: y.masked_fill(y > 0, v),
+    "tensor": lambda v, y: torch.tensor([v, 1]),
+    "range": lambda v, y: torch.arange(v, v + 2),
+    "list": lambda v, y: torch._foreach_mul([y, y], [v, 2]),
+}
+MADE = {
+    "int of a float": lambda x, n: int(x[0].item()),
+    "product": lambda x, n: int(x[0].item()) * 3,
+    "argument": lambda x, n: n * 2**40,
+}
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("made", MADE)
+def test_integers_that_pytorch_has_no_bits_for(made, backend):
+    """Eager refuses them whoever reads the result, in its turn behind what the program has done."""
+    log = []
+
+    def unread(x, n, y, use):
+        v = MADE[made](x, n)
+        log.append(1)
+        use(v, y)
+        return 1
+
+    def handled(x, n, y, use):
+        v = MADE[made](x, n)
+        try:
+            log.append(2)
+            use(v, y)
+        except (OverflowError, ValueError, RuntimeError) as e:
+            log.append(repr(e))
+        return y
+
+    def behind_a_write(x, n, y, use):
+        y.add_(1)
+        v = MADE[made](x, n)
+        log.append(3)
+        r = use(v, y)
+        return None if r is None else y
+
+    for fn in (unread, handled, behind_a_write):
+        for name, use in BEYOND_WORDS.items():
+            compiled = pliant.compile(fn, background=False, backend=backend)
+            for number, n in ((3.0, 2), (4.0, 3), (1e300, 2**62), (-1e30, 7), (2.0**63, -(2**40)), (5.0, -(2**63)), (2.0**64, 2**31)):
+                told = []
+                for f in (fn, compiled):
+                    log.clear()
+                    y = torch.ones(2)
+                    told.append((str(outcome(f, torch.tensor([number], dtype=torch.float64), n, y, use)), str(y), str(log)))
+                assert told[0] == told[1], (fn.__name__, name, number, n)

@@ -18,7 +18,8 @@ CANON: dict[str, np.dtype] = {name: np.dtype(name) for name in PAIRS}
 TORCH: dict[np.dtype, torch.dtype] = {CANON[name]: t for name, t in PAIRS.items()}
 NUMPY: dict[torch.dtype, np.dtype] = {t: dt for dt, t in TORCH.items()}
 KNOWN: dict[int, torch.dtype] = {id(dt): t for dt, t in TORCH.items()}
-"""By the identity of the dtype: others that compare equal (`longlong`, with metadata) are other types to a program."""
+"""By the identity of the dtype: others that compare equal are other types to a program: with metadata, or `ulonglong`, which is that of
+integers from 2**63 on, and which PyTorch refuses."""
 SCALARS: dict[type, np.dtype] = {dt.type: dt for dt in TORCH}
 BOOL, INT64, FLOAT64 = CANON["bool"], CANON["int64"], CANON["float64"]
 SCARCE = frozenset({torch.uint16, torch.uint32, torch.uint64})
@@ -34,15 +35,14 @@ def dtype_of(spelled: Any) -> np.dtype:
     if spelled is not None and not isinstance(spelled, (type, str, np.dtype)):
         raise Unsure("a dtype spelled by an object")
     dt = np.dtype(spelled)
-    if dt not in TORCH or not dt.isnative:
-        raise Unsure(f"dtype {dt}")
-    return CANON[dt.name]
+    torch_dtype(dt)
+    return dt
 
 
 def torch_dtype(dt: np.dtype) -> torch.dtype:
-    t = TORCH.get(dt)
+    t = KNOWN.get(id(dt))
     if t is None:
-        raise Unsure(f"dtype {dt}")
+        raise Unsure(f"dtype {dt!r}")
     return t
 
 

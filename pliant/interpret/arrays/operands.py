@@ -91,7 +91,7 @@ def asarray(x: Any, dtype: Any = None) -> TracedArray:
     if t is TracedTensor:
         a = lent(x)
         return a if dt is None or dt is a.dtype else whole_array(to(a.tensor, dt))
-    if t is list and (dt is None or dt in TORCH):
+    if t is list:
         found = number_lists.as_array(x, TORCH.get(dt))  # type: ignore[arg-type]
         if found is not None:
             return whole_array(found)

@@ -333,12 +333,14 @@ def settled(nest: LoopNest) -> LoopNest:
 
 
 def unreduced(node: Node, done: dict[int, Node]) -> Node:
-    """The node without reductions and scans. `done` keeps shared nodes shared."""
+    """The node without reductions and scans. `done` keeps shared nodes shared. (A sum begins at 0.0: that of -0.0 alone is 0.0.)"""
     for n in operands_first([node]):
         if id(n) in done:
             continue
         args = tuple(done[id(a)] for a in n.args)
-        if n.op == "reduce":
+        if n.op in ("reduce", "scan") and n.attrs[0] == "sum" and n.dtype in ("f32", "f64"):
+            done[id(n)] = Node("add", (args[0], Node("const", (), n.dtype, (0.0,))), n.dtype)
+        elif n.op == "reduce":
             done[id(n)] = Node("const", (), "i64", (0,)) if n.attrs[0].startswith("arg") else args[0]
         elif n.op == "scan":
             done[id(n)] = args[0]

@@ -37,7 +37,7 @@ from pliant.interpret.grown_lists import NUMBERS, Grown, Like
 from pliant.interpret.joins import joined
 from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opcodes import Lazy, force
-from pliant.interpret.state import LEAVE, TRY, Break, Frame, Restart, by_value, current_site, vm, whole_loops
+from pliant.interpret.state import LEAVE, TRY, Break, Frame, Restart, by_value, counts_rounds, current_site, vm, whole_loops
 from pliant.interpret.subprograms import Open, TooMany, TooNested, Way, alone, explore, frames, settled, tree
 from pliant.interpret.walks import RESTART, Counter, place
 
@@ -399,7 +399,7 @@ class Whole:
         memory = refusal.written
         if self.memory.gives_up(memory):
             return self.copies(memory)
-        return self.sets(refusal.filled) or self.memory.takes(refusal) or self.grows(refusal.changed) or self.copies(memory)
+        return self.sets(refusal.filled) or counts_rounds() and self.memory.takes(refusal) or self.grows(refusal.changed) or self.copies(memory)
 
     def copies(self, memory: int | None) -> bool:
         """A round writes to this memory. If the frame alone has it, by one variable, nobody sees that each round has memory of its own."""

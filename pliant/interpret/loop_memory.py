@@ -1,8 +1,10 @@
-"""Memory from before a loop that its rounds write to: its content is carried from round to round, and written back behind the loop.
+"""Memory from before a loop that its rounds write to: its content is carried from round to round, and written back behind the loop. So is
+that of memory which sides of a branch write to, and which the graph has made: it is given to the branch, and written back behind it.
 
 Each block that writes to it does so in a copy of its own, which it has of the block before; the last one of a round is what the next
 round is given. All that a round may know of such memory is one tensor from before the loop: with two views of it, one could not tell what
-the other has written. So a loop is refused that uses it by two names, keeps a view of it from round to round, or gives one back.
+the other has written. So a loop is refused that uses it by two names, keeps a view of it from round to round, or gives one back;
+and so is a branch.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from pliant.graph.dispatch import dispatch
 from pliant.graph.record import Op
 from pliant.graph.schema import written
 from pliant.graph.traced import TracedTensor, make, tensors_of
-from pliant.interpret.state import counts_rounds, vm
-from pliant.interpret.subprograms import Open, Way
+from pliant.interpret.state import vm
+from pliant.interpret.subprograms import Open, Way, keeps
 
 aten = torch.ops.aten
 BLOCKS = 32
@@ -57,12 +59,22 @@ class Memory:
     def takes(self, refused: Open) -> bool:
         """Carry the memory that a round was found to write to. False where it is refused for something else, or that cannot be."""
         t = refused.known_as
-        if t is None or not counts_rounds() or t.storage_id in self.cells or t.vid >= self.begin:
+        if t is None or t.storage_id in self.cells or t.vid >= self.begin:
             return False
         if not t.dense or t.requires_grad or t.pytype is not torch.Tensor or vm.trace.lazy_bits:
             return False
         self.cells[t.storage_id] = Cell(t)
         return True
+
+    def takes_own(self, refused: Open) -> bool:
+        """Carry the memory that a side of a branch was found to write to, if the graph has made it. What is written back behind the branch
+        is so whichever side the run takes: no version of what is outside tells, and no node has saved what was there."""
+        t, trace = refused.known_as, vm.trace
+        if t is None or t.storage_id in trace.frozen or t.storage_id in trace.of_inference:
+            return False
+        if any([i.storage_id == t.storage_id for i in trace.inputs]) or any([keeps(op, t.storage_id) for op in trace.ops]):
+            return False
+        return self.takes(refused)
 
     def check(self, values: list[Any]) -> None:
         """Raises `Open` if one of the values, which are carried or given back, lies in such memory."""
@@ -163,7 +175,6 @@ class Memory:
             if c.outermost:
                 vm.trace.moving.discard(c.tensor.storage_id)
             dispatch(vm.trace, aten.copy_.default, (c.tensor, r), {})
-
 
 
 def numbered(t: TracedTensor, vid: int) -> TracedTensor:

@@ -399,7 +399,9 @@ class Whole:
         memory = refusal.written
         if self.memory.gives_up(memory):
             return self.copies(memory)
-        return self.sets(refusal.filled) or counts_rounds() and self.memory.takes(refusal) or self.grows(refusal.changed) or self.copies(memory)
+        if self.sets(refusal.filled) or counts_rounds() and self.memory.takes(refusal):
+            return True
+        return self.grows(refusal.changed) or self.copies(memory)
 
     def copies(self, memory: int | None) -> bool:
         """A round writes to this memory. If the frame alone has it, by one variable, nobody sees that each round has memory of its own."""

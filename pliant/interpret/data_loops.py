@@ -399,7 +399,7 @@ class Whole:
         memory = refusal.written
         if self.memory.gives_up(memory):
             return self.copies(memory)
-        if self.sets(refusal.filled) or counts_rounds() and self.memory.takes(refusal):
+        if self.sets(refusal.filled) or (self.memory.takes if counts_rounds() else self.memory.takes_own)(refusal):
             return True
         return self.grows(refusal.changed) or self.copies(memory)
 
@@ -603,10 +603,10 @@ class Whole:
                     continue
                 for end, v in zip(leave, column, strict=True):
                     end.parts[where] = parts(v)
+                self.memory.check(list(column))
                 if grown:
                     found[where] = self.list_behind(column, where)
                 else:
-                    self.memory.check(list(column))
                     found[where] = merged(list(column), self.name(slot), self.outer)
         binds: list[Bind] = []
         for at, r in enumerate(found.values()):

@@ -130,7 +130,7 @@ class Join:
         self.calls: list[tuple] = []
         self.texts: dict[Any, tuple] = {}  # of slots that are one of several texts, these
         self.lists: list[tuple[list, list]] = []  # each with what was in it before
-        self.memory = Memory(self.begin)  # that the sides write to
+        self.memory = Memory(self.begin, loop=False)  # that the sides write to
         self.held: dict[tuple, tuple[Shadow, Any]] = {}  # slots for what sides store in objects from outside: ("held", shadow, key)
 
     def capture(self, v: Any) -> None:
@@ -162,8 +162,7 @@ class Join:
             counts = vm.make_exit is not None and not known and not of_while(self.f.decoded, self.f.pc - 1)
             counter = vm.history.counter_at(site) if counts else None
             n = len(vm.trace.ops)
-            flow = Flow(self.memory.params(), block, counter=counter)
-            record_flow(vm.trace, flow, self.memory.initial(), [*outs, *written], binds, site)
+            record_flow(vm.trace, Flow([], block, counter=counter), [], [*outs, *written], binds, site)
             late_errors.check(vm.trace, n, vm.frame)
             self.memory.put_back(written)
         results_now = dict(zip(results, outs if made is None else made, strict=True))
@@ -233,7 +232,7 @@ class Join:
         else:
             values = dict([(i, g.fast[i]) for i in self.live])
             values.update([(("stack", i), x) for i, x in enumerate(g.stack)])
-        if UNSET in stored.values():
+        if any([x is UNSET for x in stored.values()]):
             raise Open("it gives an object, or a dict, a name that it had not")
         values |= stored
         values |= {("item", k, i): x for k, now in enumerate(items) for i, x in enumerate(now)}

@@ -18,6 +18,7 @@ from pliant.graph.dispatch import dispatch
 from pliant.graph.record import Op
 from pliant.graph.schema import written
 from pliant.graph.traced import TracedTensor, make, tensors_of
+from pliant.interpret.grown_lists import Grown
 from pliant.interpret.state import vm
 from pliant.interpret.subprograms import Open, Way, keeps
 
@@ -27,15 +28,16 @@ BLOCKS = 32
 
 
 class Cell:
-    """Memory that a loop writes to: the tensor that it is known by, what stands for its content in a round, and what it is at first."""
+    """Memory that a loop or a branch writes to: the tensor that it is known by, what stands for its content in a round (in a branch: what
+    it is at first), and what it is at first."""
 
     __slots__ = ("first_copy", "initial", "outermost", "param", "tensor")
 
-    def __init__(self, tensor: TracedTensor) -> None:
+    def __init__(self, tensor: TracedTensor, loop: bool) -> None:
         trace = vm.trace
         self.tensor = tensor
         self.initial = dispatch(trace, aten.clone.default, (tensor,), {})
-        self.param = like(tensor)
+        self.param = like(tensor) if loop else self.initial
         self.first_copy = trace.next_vid
         trace.next_vid += BLOCKS
         for memory in (trace.known, trace.masks, trace.items):
@@ -49,10 +51,11 @@ def like(t: TracedTensor) -> TracedTensor:
 
 
 class Memory:
-    """The memory that one loop carries, by storage."""
+    """The memory that one loop, or one branch, carries, by storage."""
 
-    def __init__(self, begin: int) -> None:
+    def __init__(self, begin: int, loop: bool = True) -> None:
         self.begin = begin
+        self.loop = loop
         self.cells: dict[int, Cell] = {}
         self.views: set[int] = set()  # ids of the views that rounds have made
 
@@ -63,7 +66,7 @@ class Memory:
             return False
         if not t.dense or t.requires_grad or t.pytype is not torch.Tensor or vm.trace.lazy_bits:
             return False
-        self.cells[t.storage_id] = Cell(t)
+        self.cells[t.storage_id] = Cell(t, self.loop)
         return True
 
     def takes_own(self, refused: Open) -> bool:
@@ -78,7 +81,7 @@ class Memory:
 
     def check(self, values: list[Any]) -> None:
         """Raises `Open` if one of the values, which are carried or given back, lies in such memory."""
-        for t in tensors_of(values) if self.cells else ():
+        for t in tensors_of([v.more if type(v) is Grown else v for v in values]) if self.cells else ():
             if t.storage_id in self.cells or id(t) in self.views:
                 refusal = Open("it keeps a view of memory that it writes to")
                 refusal.written = t.storage_id

@@ -154,8 +154,8 @@ class Join:
                 self.calls = told_on(condition(v), told)
         if made is None:
             results, outs, binds = self.results(block.leaves(), ends, told)
-            for leave, end in zip(block.leaves(), found, strict=True):
-                leave.values += self.memory.ended(end.memory)
+            for leave, at_end in zip(block.leaves(), found, strict=True):
+                leave.values += self.memory.ended(at_end.memory)
             written = self.memory.results()
             site = current_site()
             known = type(v) in SYMS and v.node.expr.backed  # before the graph runs: no exit

@@ -323,7 +323,9 @@ class Emitter:
         # a backward part may need the sizes of what is made
         sizes = {id(t.sizes): t.sizes for op in trace.ops for t in op.outs if type(t) is TracedTensor}  # layers that are alike share theirs
         made = {s.node.expr: None for dims in sizes.values() for s in dims if type(s) is not int}
-        inputs = [(t.sizes, t.strides, t.offset) for t in tensors] if self.context.all_symbols else []
+        # a backward part needs sizes of inputs, too, and what one is equal to may be the size of a tensor that is left out
+        sized = tensors if self.context.all_symbols or any([t.requires_grad for t in liveness.tensors_of(outputs)]) else []
+        inputs = [(t.sizes, t.strides, t.offset) for t in sized]
         whole = [(tuple(m.shape), tuple(m.stride)) for _, m in trace.wholes.values()]
         seen: set[Any] = set()
         asked: set[Any] = set()  # not `seen`: what an expression simplifies to is not what its parts, met before, do

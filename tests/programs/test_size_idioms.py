@@ -165,3 +165,24 @@ def test_numbers_rounded_to_tens(digits):
         x = torch.zeros(1, dtype=torch.int64)
         assert torch.equal(compiled(x, n), fn(x, n))
     assert pliant.stats()["captures"] <= 2
+
+
+def same_rows(x, y):
+    same = x.shape[0] == y.shape[0]
+    return y.mean(0).sum(), int(same)
+
+
+def same_shape(x, y):
+    same = x.shape == y.shape
+    return (y / 2).mean(0).sum(), same
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("fn", [same_rows, same_shape], ids=lambda fn: fn.__name__)
+def test_a_size_that_gradients_need_equals_that_of_a_tensor_which_the_graph_does_not_read(fn, backend):
+    def case(rows, columns, twice):
+        x = torch.randn(rows, columns, requires_grad=True)
+        return x, x if twice else torch.randn(rows, columns, requires_grad=True)
+
+    cases = [case(*c) for c in ((1, 2, True), (4, 3, True), (1, 2, False), (5, 2, False), (6, 3, False))]
+    check(fn, *cases, grad=True, options={"backend": backend})

@@ -30,7 +30,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.data_errors import of_others
 from pliant.graph.operands import views_without
 from pliant.graph.originals import ORIGINAL, is_grad_enabled, new_parameter
-from pliant.graph.python_random import BELOW, NUMBERS, OF_WHOLE, SEED
+from pliant.graph.python_random import BELOW, NUMBERS, SEED
 from pliant.graph.recurrent_gradients import ONEDNN
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.seeding import GET_STATE, MANUAL_SEED, OF_STATES, SET_STATE
@@ -198,7 +198,7 @@ MAKES_LEAVES = (ORIGINAL.requires_grad_, new_parameter)
 """Calls that give a tensor another place in autograd. What others compile may have them inside, if they take them."""
 
 
-STATES = frozenset((*OF_STATES, GET_STATE, MANUAL_SEED, SET_STATE, BELOW, SEED, *NUMBERS.values(), *OF_WHOLE.values()))
+STATES = frozenset((*OF_STATES, GET_STATE, MANUAL_SEED, SET_STATE, BELOW, SEED, *NUMBERS.values()))
 """Operators of pliant's own on the states of generators."""
 
 

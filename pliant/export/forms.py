@@ -15,14 +15,14 @@ from pliant.export.flows import live_flow
 from pliant.export.functionalize import Functionalizer
 from pliant.export.program import GRADIENT, MUTATION, USER, Output, Program
 from pliant.export.rewrite import SETTLED
-from pliant.graph.python_random import BELOW, NUMBERS, OF_WHOLE
+from pliant.graph.python_random import BELOW, NUMBERS
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 
 ATEN = torch.ops.aten
 
-DRAWS = frozenset((BELOW, *NUMBERS.values(), *OF_WHOLE.values()))
+DRAWS = frozenset((BELOW, *NUMBERS.values()))
 ITEM = torch.ops.aten._local_scalar_dense.default
 
 

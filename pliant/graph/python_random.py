@@ -61,21 +61,9 @@ if NUMPYS is not None:
         LIBRARY.impl(f"{_name}_many", lambda n, draw=DRAWS[_name]: torch.from_numpy(draw(n)), "CompositeExplicitAutograd")
         register_fake(LIBRARY, f"{_name}_many", lambda n: torch.empty((n,), dtype=torch.float64, device="cpu"))
 
-#: Whole numbers of NumPy's: one from 0 to below `n`, so many of them, and those in some order. The generator itself is asked.
-WHOLE: dict[str, tuple[str, Callable[..., Any], Callable[..., tuple]]] = {
-    "numpy_below": ("SymInt n", lambda n: torch.tensor(NUMPYS.randint(0, n), device="cpu"), lambda n: ()),
-    "numpy_below_many": ("SymInt n, SymInt count", lambda n, k: torch.from_numpy(NUMPYS.randint(0, n, k)), lambda n, k: (k,)),
-    "numpy_permutation": ("SymInt n", lambda n: torch.from_numpy(NUMPYS.permutation(n)), lambda n: (n,)),
-}
-for _name, (_arguments, _whole, _shape) in WHOLE.items() if NUMPYS is not None else ():
-    LIBRARY.define(f"{_name}({_arguments}) -> Tensor", tags=RANDOM)
-    LIBRARY.impl(_name, _whole, "CompositeExplicitAutograd")
-    register_fake(LIBRARY, _name, lambda *n, shape=_shape: torch.empty(shape(*n), dtype=torch.int64, device="cpu"))
-
 NUMBERS: dict[str, Any] = {name: getattr(torch.ops.pliant, name).default for name in DRAWS}
 MANY: dict[str, Any] = {name: getattr(torch.ops.pliant, f"{name}_many").default for name in DRAWS if name.startswith("numpy_")}
-OF_WHOLE: dict[str, Any] = {name: getattr(torch.ops.pliant, name).default for name in WHOLE if NUMPYS is not None}
-OF_NUMPY = frozenset((*MANY.values(), *OF_WHOLE.values(), *(op for name, op in NUMBERS.items() if name.startswith("numpy_"))))
+OF_NUMPY = frozenset((*MANY.values(), *(op for name, op in NUMBERS.items() if name.startswith("numpy_"))))
 BELOW: Any = torch.ops.pliant.python_randbelow.default
 SEED: Any = torch.ops.pliant.python_seed.default
 

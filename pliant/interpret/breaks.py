@@ -219,7 +219,7 @@ BREAKS: dict[str, BreakInfo] = {
         "A read or write of the state of a generator of a device, of NumPy or of Python, or a draw that picks an object (`choice`,"
         " `shuffle`, `sample`) or bits from the shared one."
         " Random tensors (`torch.rand`, dropout…) do not break, nor numbers of Python's `random` (`random()`,"
-        " `randint`, `uniform`, `gauss`, `seed`) and NumPy's (`rand`, `normal`, `randint`, `permutation` and `choice` of a number).",
+        " `randint`, `uniform`, `gauss`, `seed`).",
         (
             "Draw random numbers with torch operators: `torch.rand`, `torch.randint`, `torch.randperm`.",
             "Seed before the compiled function.",

@@ -37,7 +37,7 @@ from pliant.interpret.grown_lists import NUMBERS, Grown, Like
 from pliant.interpret.joins import joined
 from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opcodes import Lazy, force
-from pliant.interpret.state import LEAVE, TRY, Break, Frame, Restart, by_value, counts_rounds, current_site, vm, whole_loops
+from pliant.interpret.state import LEAVE, TRY, Break, Frame, Restart, by_value, current_site, vm, whole_loops
 from pliant.interpret.subprograms import Open, TooMany, TooNested, Way, alone, explore, frames, settled, tree
 from pliant.interpret.walks import RESTART, Counter, place
 
@@ -399,9 +399,7 @@ class Whole:
         memory = refusal.written
         if self.memory.gives_up(memory):
             return self.copies(memory)
-        if self.sets(refusal.filled) or (self.memory.takes if counts_rounds() else self.memory.takes_own)(refusal):
-            return True
-        return self.grows(refusal.changed) or self.copies(memory)
+        return self.sets(refusal.filled) or self.memory.takes(refusal) or self.grows(refusal.changed) or self.copies(memory)
 
     def copies(self, memory: int | None) -> bool:
         """A round writes to this memory. If the frame alone has it, by one variable, nobody sees that each round has memory of its own."""
@@ -603,10 +601,10 @@ class Whole:
                     continue
                 for end, v in zip(leave, column, strict=True):
                     end.parts[where] = parts(v)
-                self.memory.check(list(column))
                 if grown:
                     found[where] = self.list_behind(column, where)
                 else:
+                    self.memory.check(list(column))
                     found[where] = merged(list(column), self.name(slot), self.outer)
         binds: list[Bind] = []
         for at, r in enumerate(found.values()):

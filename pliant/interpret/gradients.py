@@ -733,5 +733,5 @@ def l_tensor(args: tuple, kw: dict) -> Any:
     if kw or (args and type(args[0]) not in (list, tuple, int, torch.SymInt)):
         raise Break("PL0011", "a tensor is made through a class", clean=True)
     if args and type(args[0]) in (list, tuple) and len(args) == 1:
-        return call(torch.tensor, (args[0],), {"dtype": torch.get_default_dtype()})
+        return graph_call(torch.tensor, (args[0],), {"dtype": torch.get_default_dtype()})
     return graph_call(torch.empty, (args or (0,),), {})

@@ -9,7 +9,6 @@ What has an effect, or leaves things of several kinds, stays a side exit or a gr
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import Any
 
 from pliant import events
@@ -25,7 +24,6 @@ from pliant.interpret.code_shapes import Key, Sides, Stopped, is_cell, of_while,
 from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown
 from pliant.interpret.late_items import are_made_late, text_of
 from pliant.interpret.late_text import LateText, Piece
-from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.runtime import call_if
@@ -56,7 +54,7 @@ def joined(f: Frame, v: Any) -> bool:
         return False
     unchanged = Unchanged()
     if not vm.joining:
-        vm.ways_run, vm.history_left = 0, False
+        vm.ways_run = 0
     vm.joining.append(key)
     try:
         Join(f, sides).capture(v)
@@ -71,8 +69,6 @@ def joined(f: Frame, v: Any) -> bool:
         try:
             unchanged.check()
         except Open:
-            vm.history_left = True
-        if vm.history_left:
             raise Restart(RESTART, len(vm.loop_codes), "PL0001", "a branch on data") from None
         f.moved = -1  # the code of both sides has run, and nothing has come of it
         return False
@@ -103,15 +99,6 @@ def held_in(h: Shadow, k: Any) -> Any:
     return (item if isinstance(h.copy, dict) else index)(vm.world, h, k)
 
 
-@dataclass(slots=True)
-class End:
-    """What the frame has at the end of a way, by slot; the calls that wait for the end of the graph; what `Memory` has made of memory."""
-
-    values: dict[Any, Any]
-    told: list
-    memory: dict[int, TracedTensor] | None = None
-
-
 class Join:
     """One branch of one frame. Slots are the names of what a frame has at the end: the number of a local, `("stack", i)`, RETURNED, or
     `("item", k, i)`, item i of the k-th list that a side changes."""
@@ -130,13 +117,11 @@ class Join:
         self.calls: list[tuple] = []
         self.texts: dict[Any, tuple] = {}  # of slots that are one of several texts, these
         self.lists: list[tuple[list, list]] = []  # each with what was in it before
-        self.memory = Memory(self.begin, loop=False)  # that the sides write to
         self.held: dict[tuple, tuple[Shadow, Any]] = {}  # slots for what sides store in objects from outside: ("held", shadow, key)
 
     def capture(self, v: Any) -> None:
         block = self.explored()
-        found: list[End] = [leave.values[0] for leave in block.leaves()]
-        ends = [end.values for end in found]
+        ends = [leave.values[0] for leave in block.leaves()]
         if len(ends) == 1:  # what it makes there stays as it is made, in whatever holds it
             raise Open("it is known which side the program takes")
         for slot, (h, k) in self.held.items():
@@ -145,26 +130,22 @@ class Join:
                     end[slot] = held_in(h, k)
                 self.check_held(end[slot])
         self.number_texts(ends)
-        told = [end.told for end in found]
+        told = [leave.values[1] for leave in block.leaves()]
         made = None
-        if not self.memory.cells and (not any(told) or self.shows_what_is_known(told)):
+        if not any(told) or self.shows_what_is_known(told):
             results, outs, binds = self.results(block.leaves(), ends, [])
             made = selected(block, v, self.begin)
             if made is not None and any(told):
                 self.calls = told_on(condition(v), told)
         if made is None:
             results, outs, binds = self.results(block.leaves(), ends, told)
-            for leave, at_end in zip(block.leaves(), found, strict=True):
-                leave.values += self.memory.ended(at_end.memory)
-            written = self.memory.results()
             site = current_site()
             known = type(v) in SYMS and v.node.expr.backed  # before the graph runs: no exit
             counts = vm.make_exit is not None and not known and not of_while(self.f.decoded, self.f.pc - 1)
             counter = vm.history.counter_at(site) if counts else None
             n = len(vm.trace.ops)
-            record_flow(vm.trace, Flow([], block, counter=counter), [], [*outs, *written], binds, site)
+            record_flow(vm.trace, Flow([], block, counter=counter), [], outs, binds, site)
             late_errors.check(vm.trace, n, vm.frame)
-            self.memory.put_back(written)
         results_now = dict(zip(results, outs if made is None else made, strict=True))
         self.stand_behind(ends[0], results_now)
         vm.world.calls += self.calls
@@ -183,21 +164,16 @@ class Join:
     def explored(self) -> Block:
         while True:
             try:
-                return settled(self.ways)
+                return settled(lambda: tree(explore(self.run, gradients=vm.differentiates)))
             except TooMany:
                 if vm.joins_inside:
                     raise
                 vm.joins_inside = True
             except Open as e:
-                if self.memory.takes_own(e):
-                    continue
                 new = [x for x in e.changed if type(x) is list and all([x is not held for held, _ in self.lists])]
                 if not new or len(new) != len(e.changed):
                     raise
                 self.lists += [(x, list(x)) for x in new]
-
-    def ways(self) -> Block:
-        return tree(self.memory.in_blocks(explore(self.run, gradients=vm.differentiates, carried=self.memory.cells)))
 
     def run(self) -> Leave:
         """One way. Its end: by slot, what the frame has; and the calls that wait for the end of the graph (`print`)."""
@@ -232,11 +208,11 @@ class Join:
         else:
             values = dict([(i, g.fast[i]) for i in self.live])
             values.update([(("stack", i), x) for i, x in enumerate(g.stack)])
-        if any([x is UNSET for x in stored.values()]):
+        if UNSET in stored.values():
             raise Open("it gives an object, or a dict, a name that it had not")
         values |= stored
         values |= {("item", k, i): x for k, now in enumerate(items) for i, x in enumerate(now)}
-        return Leave(False, [End(values, told)])
+        return Leave(False, [values, told])
 
     def undo(self, journal: list[tuple]) -> dict[Any, Any]:
         """Take back what a way has stored in objects from outside. By slot, what it has stored; UNSET: there was nothing before."""
@@ -291,7 +267,6 @@ class Join:
                 if any([type(x) is Grown for x in column]):
                     raise Open("it gives back one list or another")
                 if not all([equal(x, column[0]) for x in column]) or not self.outer(column[0]):
-                    self.memory.check(list(column))
                     found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
                     columns.append(column)
         self.calls = self.told(told, found, columns) if any(told) else []

@@ -1,10 +1,8 @@
-"""Memory from before a loop that its rounds write to: its content is carried from round to round, and written back behind the loop. So is
-that of memory which sides of a branch write to, and which the graph has made: it is given to the branch, and written back behind it.
+"""Memory from before a loop that its rounds write to: its content is carried from round to round, and written back behind the loop.
 
 Each block that writes to it does so in a copy of its own, which it has of the block before; the last one of a round is what the next
 round is given. All that a round may know of such memory is one tensor from before the loop: with two views of it, one could not tell what
-the other has written. So a loop is refused that uses it by two names, keeps a view of it from round to round, or gives one back;
-and so is a branch.
+the other has written. So a loop is refused that uses it by two names, keeps a view of it from round to round, or gives one back.
 """
 
 from __future__ import annotations
@@ -18,9 +16,8 @@ from pliant.graph.dispatch import dispatch
 from pliant.graph.record import Op
 from pliant.graph.schema import written
 from pliant.graph.traced import TracedTensor, make, tensors_of
-from pliant.interpret.grown_lists import Grown
-from pliant.interpret.state import vm
-from pliant.interpret.subprograms import Open, Way, keeps
+from pliant.interpret.state import counts_rounds, vm
+from pliant.interpret.subprograms import Open, Way
 
 aten = torch.ops.aten
 BLOCKS = 32
@@ -28,16 +25,15 @@ BLOCKS = 32
 
 
 class Cell:
-    """Memory that a loop or a branch writes to: the tensor that it is known by, what stands for its content in a round (in a branch: what
-    it is at first), and what it is at first."""
+    """Memory that a loop writes to: the tensor that it is known by, what stands for its content in a round, and what it is at first."""
 
     __slots__ = ("first_copy", "initial", "outermost", "param", "tensor")
 
-    def __init__(self, tensor: TracedTensor, loop: bool) -> None:
+    def __init__(self, tensor: TracedTensor) -> None:
         trace = vm.trace
         self.tensor = tensor
         self.initial = dispatch(trace, aten.clone.default, (tensor,), {})
-        self.param = like(tensor) if loop else self.initial
+        self.param = like(tensor)
         self.first_copy = trace.next_vid
         trace.next_vid += BLOCKS
         for memory in (trace.known, trace.masks, trace.items):
@@ -51,37 +47,26 @@ def like(t: TracedTensor) -> TracedTensor:
 
 
 class Memory:
-    """The memory that one loop, or one branch, carries, by storage."""
+    """The memory that one loop carries, by storage."""
 
-    def __init__(self, begin: int, loop: bool = True) -> None:
+    def __init__(self, begin: int) -> None:
         self.begin = begin
-        self.loop = loop
         self.cells: dict[int, Cell] = {}
         self.views: set[int] = set()  # ids of the views that rounds have made
 
     def takes(self, refused: Open) -> bool:
         """Carry the memory that a round was found to write to. False where it is refused for something else, or that cannot be."""
         t = refused.known_as
-        if t is None or t.storage_id in self.cells or t.vid >= self.begin:
+        if t is None or not counts_rounds() or t.storage_id in self.cells or t.vid >= self.begin:
             return False
         if not t.dense or t.requires_grad or t.pytype is not torch.Tensor or vm.trace.lazy_bits:
             return False
-        self.cells[t.storage_id] = Cell(t, self.loop)
+        self.cells[t.storage_id] = Cell(t)
         return True
-
-    def takes_own(self, refused: Open) -> bool:
-        """Carry the memory that a side of a branch was found to write to, if the graph has made it. What is written back behind the branch
-        is so whichever side the run takes: no version of what is outside tells, and no node has saved what was there."""
-        t, trace = refused.known_as, vm.trace
-        if t is None or t.storage_id in trace.frozen or t.storage_id in trace.of_inference:
-            return False
-        if any([i.storage_id == t.storage_id for i in trace.inputs]) or any([keeps(op, t.storage_id) for op in trace.ops]):
-            return False
-        return self.takes(refused)
 
     def check(self, values: list[Any]) -> None:
         """Raises `Open` if one of the values, which are carried or given back, lies in such memory."""
-        for t in tensors_of([v.more if type(v) is Grown else v for v in values]) if self.cells else ():
+        for t in tensors_of(values) if self.cells else ():
             if t.storage_id in self.cells or id(t) in self.views:
                 refusal = Open("it keeps a view of memory that it writes to")
                 refusal.written = t.storage_id
@@ -178,6 +163,7 @@ class Memory:
             if c.outermost:
                 vm.trace.moving.discard(c.tensor.storage_id)
             dispatch(vm.trace, aten.copy_.default, (c.tensor, r), {})
+
 
 
 def numbered(t: TracedTensor, vid: int) -> TracedTensor:

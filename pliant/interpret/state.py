@@ -151,7 +151,6 @@ class Session:
     joins_inside: bool = False  # branches inside of what is explored are operations of their own: there are too many ways
     joining: list = dataclasses.field(default_factory=list)  # branches of which both sides are being tried just now
     ways_run: int = 0  # runs of ways since the outermost of these began
-    history_left: bool = False  # one of them has written to a tensor from before, whose history tells: it is no longer what it was
     journal: list | None = None  # (shadow, key, value before, what was located there) of each store on a side of a branch
     differentiates: bool = False  # a branch is explored that gradients may flow through
     written: set[int] = dataclasses.field(default_factory=set)  # storage ids of tensors that a loop writes to in place

@@ -203,7 +203,6 @@ def one_way(
             if x.vid < first:
                 apply_metadata(trace, x, sizes, strides, offset)
         del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
-        vm.history_left = vm.history_left or writes_history(way, first)
         world.computes = computes
         casts.forget()
         trace.known, trace.masks, trace.items, trace.stale, trace.frozen, trace.flow_results = memory
@@ -222,7 +221,6 @@ def plain(asserts: list[Any]) -> list[Any]:
 def check_memory(way: Way, first: int, gradients: bool, carried: Container[int]) -> None:
     """What is written was made in the same block, or is carried by the loop, and no gradients flow. New tensors count from `first`."""
     made: set[int] = set()
-    saved: set[int] = set()  # of what is carried, what a node may have saved
     begins = {n for _, _, n, _ in way.decisions}
     for i, op in enumerate(way.ops):
         if i in begins:
@@ -236,36 +234,12 @@ def check_memory(way: Way, first: int, gradients: bool, carried: Container[int])
                     raise refusal
                 finally:
                     del refusal  # it holds this frame
-            if t.storage_id in carried and (t.storage_id in saved or any([x.requires_grad for x in leaves_in(op)])):
-                raise Open("gradients flow through what it writes to memory from before")
-        if gradients and carried and any([t.requires_grad for t in leaves_in(op)]):
-            saved.update(t.storage_id for t in leaves_in(op) if t.storage_id in carried)
         old = {t.storage_id for t in tensors_of([op.args, op.kwargs])}
         made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)
         if not gradients and op.grad and any([t.requires_grad for t in tensors_of(op.outs)]):  # with gradients off: views of parameters
             raise Open("gradients flow through it")
         if info.custom and op.target not in FLOWS and op.target not in READERS:
             raise Open(f"{op.target} may do anything")
-
-
-def keeps(op: Any, storage: int) -> bool:
-    """Whether gradients flow through an operation that this memory is given to: its node may have saved it."""
-    of_op = leaves_in(op)
-    return any([t.requires_grad for t in of_op]) and any([t.storage_id == storage for t in of_op])
-
-
-def leaves_in(op: Any) -> list[TracedTensor]:
-    """The tensors that an operation is given, or gives."""
-    return tensors_of([op.args, op.kwargs, op.outs])
-
-
-def writes_history(way: Way, first: int) -> bool:
-    """Whether a way writes to a tensor from before that has a history then, or that a node may have saved."""
-    for op in way.ops:
-        for t in written(op):
-            if t.storage_id < first and (keeps(op, t.storage_id) or any([keeps(o, t.storage_id) for o in vm.trace.ops])):
-                return True
-    return False
 
 
 def name_before(way: Way, storage: int, first: int) -> TracedTensor | None:

@@ -88,20 +88,6 @@ def transposed(x: Any) -> Any:
     return y
 
 
-def written(x: Any) -> Any:
-    """Memory that sides of branches write to, and rounds under branches."""
-    y, m = x @ x.T, torch.zeros(4)
-    if x.sum() > 0:
-        y.diagonal().fill_(0)
-        m[0] = 2
-    while m.sum() < 5:
-        if x[0, 0] > 0:
-            m[1] += 1
-        else:
-            m.add_(1)
-    return y.exp(), m
-
-
 def two_kinds(x: Any, k: float) -> Any:
     flag, n, total = False, 0, 0.0
     while total < k:
@@ -124,7 +110,6 @@ CALLS: dict[Any, tuple[Callable[..., Any], list[tuple]]] = {
     loops.nested_loops: (loops.nested_loops, [(r(3),), (r(5),), (r(2) / 9,)]),
     drifting: (drifting, [(r(3, 2),), (r(5, 7) * 8,), (r(1, 1) / 9,)]),
     transposed: (transposed, [(r(3, 2),), (r(5, 7),), (r(1, 1) / 9,)]),
-    written: (written, [(r(3, 3),), (-r(5, 5),), (r(2, 2) - 0.5,)]),
     two_kinds: (two_kinds, [(r(3), 2.0), (r(7), 5.0), (r(2), 0.1)]),
     Decoder(): (Decoder(), [(tokens(b, n), end, most) for b, n, end, most in ((2, 3, 4, 8), (1, 4, 0, 13), (3, 1, 7, 2))]),
     Padded(): (Padded(), [(tokens(b, n), end, most) for b, n, end, most in ((2, 3, 4, 5), (1, 4, 0, 9), (3, 2, 7, 1))]),

@@ -176,51 +176,6 @@ def in_place_on_its_own(x: Any) -> Any:
     return x
 
 
-def written_under_a_branch(x: Any) -> Any:
-    m, n = x * 1, 0
-    while m.sum() < 20:
-        if m[0] > 0:
-            m += 3
-        else:
-            m[0] = 1
-        n += 1
-    m.add_(1)
-    return m, n
-
-
-def written_by_another_name(x: Any) -> Any:
-    d = {"m": torch.zeros(4), "seen": []}
-    m = d["m"]
-    for i in range(int(x.sum())):
-        if x[0] > 0:
-            d["m"][i % 4] += i
-        else:
-            d["m"].sub_(1)
-    return d, m
-
-
-def copies_kept(x: Any) -> Any:
-    m, rows = torch.zeros(3), []
-    while m.sum() < 5:
-        if x[0] > 0:
-            m[0] += 1
-        else:
-            m += x.mean().abs() + 1
-        rows.append(m.clone())
-    return m, rows
-
-
-def counters_written(x: Any) -> Any:
-    m = torch.zeros(3, 3, dtype=torch.int64)
-    for i in range(2):
-        while m[i].sum() < 4:
-            if x[i] > 0:
-                m[i, 1] += 1
-            else:
-                m[:, 2] += 2
-    return m, x[m[0] % 2]
-
-
 def t(*values: float) -> Any:
     return torch.tensor(values[0] if len(values) == 1 else values)
 
@@ -244,10 +199,6 @@ CLOSED: dict[Any, list[tuple]] = {
     found: [(torch.arange(5.0), t(2.5)), (torch.arange(9.0), t(6.0)), (torch.arange(3.0), t(6.0))],
     halving: [(torch.ones(9),), (torch.ones(33),), (torch.zeros(4),)],
     in_place_on_its_own: [(torch.zeros(3),), (torch.zeros(5),), (torch.full((2,), 9.0),)],
-    written_under_a_branch: [(torch.ones(3),), (-torch.ones(5),), (torch.full((2,), 30.0),)],
-    written_by_another_name: [(torch.ones(3),), (torch.tensor([-2.0, 3.0, 4.0]),), (-torch.ones(3),)],
-    copies_kept: [(torch.ones(3),), (-torch.ones(4),), (torch.zeros(2),)],
-    counters_written: [(torch.ones(2),), (torch.tensor([1.0, -1.0, 2.0]),), (-torch.ones(4),)],
 }
 
 
@@ -305,60 +256,7 @@ def first_none(x: Any) -> Any:
     return before, x
 
 
-def views_kept(x: Any) -> Any:
-    m, rows = torch.zeros(4), []
-    while m.sum() < 5:
-        if x[0] > 0:
-            m[0] += 1
-        else:
-            m += 1
-        rows.append(m[:2])
-    return torch.stack(rows), rows, m
-
-
-def itself_kept(x: Any) -> Any:
-    m, rows = torch.zeros(4), []
-    while m.sum() < 5:
-        if x[0] > 0:
-            m[0] += 1
-        else:
-            m += 1
-        rows.append(m)
-    return torch.stack(rows), rows[0] is m, m
-
-
-def last_view(x: Any) -> Any:
-    m = torch.zeros(4)
-    last = m[0]
-    while m.sum() < 5:
-        last = m[1]
-        if x[0] > 0:
-            m[1] += 1
-        else:
-            m += 0.5
-    return last, m
-
-
-def saved_for_gradients(x: Any) -> Any:
-    m, w = torch.zeros(2), x[:2].clone().requires_grad_()
-    y = w * m
-    while m.sum() < 5:
-        if x[0] > 0:
-            m[0] += 1
-        else:
-            m += 2
-    try:
-        y.sum().backward()
-    except RuntimeError as e:
-        return type(e), m
-    return w.grad, m
-
-
 OPEN: dict[Any, list[tuple]] = {
-    views_kept: [(t(1.0, 1.0),), (t(-9.0, 1.0, 2.0),)],
-    itself_kept: [(t(1.0, 1.0),), (t(-9.0, 1.0, 2.0),)],
-    last_view: [(t(1.0, 1.0),), (t(-9.0, 1.0, 2.0),)],
-    saved_for_gradients: [(t(1.0, 1.0),), (t(-9.0, 1.0, 2.0),)],
     collecting: [(t(0.0, 1.0),), (t(9.0, 1.0),), (t(-4.0, 1.0, 2.0),)],
     telling: [(t(0.0, 1.0),), (t(9.0, 1.0),)],
     writing: [(t(0.0, 1.0), torch.ones(2)), (t(9.0, 1.0), torch.ones(3)), (t(-9.0, 1.0), torch.zeros(3))],

@@ -160,50 +160,9 @@ def rows(x):
     return list(each())
 
 
-def without_diagonal(x):
-    y = x @ x.t()
-    if x.sum() > 0:
-        y.diagonal().fill_(0)
-    return y.exp()
-
-
-def mask_filled(x):
-    mask = torch.ones(4)
-    above = mask[2:]
-    if x[0, 0] > 0:
-        mask[0] = 0
-    elif x.sum() < -5:
-        mask.fill_(0.5)
-    if x.max() > 1:
-        above.mul_(2).sub_(1)
-        if x[0].sum() > 3:
-            above.neg_()
-    mask.add_(1)
-    return x * mask, above
-
-
-def two_memories(x):
-    d = {"first": x * 2, "rows": [x[0].clone()]}
-    if x.sum() > 0:
-        d["first"][0] = d["rows"][0] + 1
-        d["rows"][0] += d["first"][-1]
-    d["first"].abs_()
-    return d, d["rows"][0].sum()
-
-
-def rows_filled(x):
-    best = torch.full((3,), -1.0)
-    seen = torch.zeros(3, dtype=torch.int64)
-    for i in range(3):
-        if x[i % 2].max() > best[i]:
-            best[i] = x[i % 2].max()
-            seen[i:] += i
-    return best, seen, x[0, seen]
-
-
 JOINED = [
     selects, of_any_truth, blocks, numbers, returns, as_it_was, lists, comprehension, nested, in_a_callee, sizes, handled, draws, items,
-    rows, without_diagonal, mask_filled, two_memories, rows_filled,
+    rows,
 ]  # fmt: skip
 
 
@@ -332,81 +291,6 @@ def test_gradients_are_eagers():
                 got.append([p.grad for p in model.parameters()])
             for a, b in zip(*got, strict=True):
                 assert (a is None) == (b is None) and (a is None or torch.allclose(a, b, atol=1e-6))
-
-
-def of_gradients(x, w):
-    """Memory that has gradients after the write of one side."""
-    m = torch.zeros(4)
-    if x.sum() > 0:
-        m[0] = (w * 2).sum()
-    (m * w).sum().backward()
-    return m.detach(), m.requires_grad
-
-
-def saved_before(x, w):
-    """Memory that a node has saved: the write of one side makes its backward part an error."""
-    m = x[0] * 2
-    y = w * m
-    if x.sum() > 0:
-        m[0] = 9.0
-    try:
-        y.sum().backward()
-    except RuntimeError:
-        return m + 100
-    return m
-
-
-def saved_in_a_side(x, w):
-    m = torch.ones(4)
-    y = w.sum()
-    if x.sum() > 0:
-        y = (w * m).sum()
-        m[1] = 0.0
-    try:
-        y.backward()
-    except RuntimeError:
-        return m + 100
-    return m
-
-
-def saved_behind(x, w):
-    m = torch.ones(4)
-    if x.sum() > 0:
-        m[1] = 0.0
-    (w * m).sum().backward()
-    return m
-
-
-def two_names(x, w):
-    m = torch.ones(4)
-    v = m[:2]
-    if x.sum() > 0:
-        v[0] = 3
-        m[3] = v[0] + 2
-    return m, v
-
-
-def one_view_or_another(x, w):
-    m = torch.ones(4)
-    if x.sum() > 0:
-        m[0] = 2
-        r = m[1:]
-    else:
-        r = x[0, :3] * 1
-    r.add_(1)
-    return m, r
-
-
-@pytest.mark.parametrize("fn", [of_gradients, saved_before, saved_in_a_side, saved_behind, two_names, one_view_or_another])
-def test_memory_that_a_side_writes_to_has_eagers_gradients_and_views(fn):
-    compiled = helpers.compiled(fn)
-    with torch.enable_grad():
-        for x in [HOT, COLD, COLD * 2, HOT * 2, HOT - 1]:
-            got = []
-            for f in (fn, compiled):
-                w = torch.linspace(-1, 1, 4).requires_grad_()
-                got.append((f(x.clone(), w), w.grad))
-            torch.testing.assert_close(got[1], got[0])
 
 
 def walk(pattern):

@@ -167,15 +167,6 @@ def test_dtypes(dtype: torch.dtype) -> None:
     check(program, *[(rows,) for rows in lists], must_compile=False, exact=True)
 
 
-def test_the_old_name() -> None:
-    def program(rows: list) -> Any:
-        return torch.Tensor(rows) + 1, len(rows)
-
-    check(program, *[(rows,) for rows in ints(12, 14, 30)], exact=True, captures=(1, 1))
-    lists = [*floats(12), [True, False] * 6, [2**40 + 1] * 12, [1e5, 3.3e38, 1e300, 0.1] * 4, [[1, 2]] * 10, [1], []]
-    check(program, *[(rows,) for rows in lists], must_compile=False, exact=True)
-
-
 def test_default_dtype() -> None:
     def program(rows: list) -> Any:
         return torch.tensor(rows) / 3

@@ -30,13 +30,6 @@ def case(name: str, fn: Callable, make: Callable[[int], tuple], **options: Any) 
     CASES[name] = (fn, [make(i) for i in range(N)], options)
 
 
-def stored(n: int, k: int) -> tuple:
-    """Numbers in arrays of small dtypes."""
-    a, b = np.zeros(4, np.int8), np.full(3, k, dtype=np.int32)
-    a[1], b[-1] = n, n * 1000
-    return a, b, torch.from_numpy(b) + 1
-
-
 def ints(n: int, i: int = 0, dtype: str = "int64") -> np.ndarray:
     return np.random.default_rng(i).integers(0, 9, n).astype(dtype)
 
@@ -345,8 +338,6 @@ case("finfo", lambda a: (a + np.finfo(a.dtype).eps, np.iinfo(np.int32).max), lam
 case("errstate", lambda a, b: quiet(a, b), lambda i: (floats(4, i=i), floats(4, i=i + 1)))
 case("deepcopy", lambda a: (copy.deepcopy(a) + 1, copy.copy(a)), lambda i: (floats(i + 2, i=i),))
 case("random", lambda a: a + np.random.rand(len(a)), lambda i: (floats(i + 2, i=i),))
-case("numbers_stored", lambda n, k: stored(n, k), lambda i: (7 * i - 9, i), breaks=0)
-case("numbers_too_large", lambda n, k: attempt_of(stored, n, k), lambda i: (97 * i - 9, i))
 case("kwargs", lambda a: (np.sum(a, axis=0, keepdims=True), np.mean(a=a), np.max(a, initial=9)), lambda i: (floats(i + 2, i=i),))
 case("unknown_function", lambda a: (np.gradient(a), np.kron(a, a)), lambda i: (floats(i + 2, i=i),))
 case("reduction_of_list", lambda l: (np.mean(l), np.max(l), np.sum(l)), lambda i: ([1.0, float(i), 3.0],))
@@ -379,13 +370,6 @@ def attempt(a: np.ndarray) -> Any:
         return a[100]
     except IndexError as e:
         return str(e), a + 1
-
-
-def attempt_of(fn: Callable, *args: Any) -> Any:
-    try:
-        return fn(*args)
-    except OverflowError as e:
-        return str(e)
 
 
 def quiet(a: np.ndarray, b: np.ndarray) -> Any:

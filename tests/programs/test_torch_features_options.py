@@ -526,11 +526,6 @@ DRAWN = {
     "uniform": lambda x: (x * np.random.uniform(0, x.shape[0]), np.random.uniform(-1, 2, 3), np.random.uniform(size=(2, x.shape[0]))),
     "normal": lambda x: (np.random.normal(1, 2, size=(x.shape[0],)), np.random.normal(), np.random.normal(0.5, size=2) * x.shape[0]),
     "noise": lambda x: x + torch.from_numpy(np.random.randn(*x.shape)).float(),
-    "ints": lambda x: (np.random.randint(5), np.random.randint(-3, x.shape[0]), np.random.randint(low=1, high=2), np.random.randint(2**40)),
-    "arrays_of_ints": lambda x: (np.random.randint(5, size=3), np.random.randint(2, x.shape[0] + 3, (2, x.shape[0])), np.random.rand()),
-    "crop": lambda x: (lambda i: (x[i : i + 2] * 2, i, type(i)))(np.random.randint(0, x.shape[0] - 1)),
-    "permutation": lambda x: (np.random.permutation(3), x[torch.from_numpy(np.random.permutation(len(x)))], np.random.rand()),
-    "choice": lambda x: (np.random.choice(5), np.random.choice(len(x), 3), np.random.choice(len(x), 2, replace=False), np.random.rand()),
     "samples": lambda x: (np.random.random_sample(3), np.random.random(x.shape), x[0] * np.random.rand(4)[0]),
 }
 programs(__name__, *ROWS, **WHOLE, captures=1)({f"drawn_by_numpy_{n}": f for n, f in DRAWN.items()})
@@ -538,11 +533,6 @@ programs(__name__, *ROWS)(
     {
         "drawn_by_numpy_refused": lambda x: np.random.normal(0, -1, size=2),
         "drawn_by_numpy_no_dims": lambda x: (np.random.random_sample(()), np.random.uniform(0, 1, ())),
-        "drawn_by_numpy_ints_of_nothing": lambda x: np.random.randint(3, 3 - (x.shape[0] > 3)),
-        "drawn_by_numpy_ints_of_a_dtype": lambda x: (np.random.randint(0, 9, 3, dtype=np.int32), np.random.rand()),
-        "drawn_by_numpy_one_without_replacement": lambda x: (np.random.choice(x.shape[0] + 2, replace=False), np.random.rand()),
-        "drawn_by_numpy_too_many": lambda x: np.random.choice(2, x.shape[0], replace=False),
-        "drawn_by_numpy_of_a_list": lambda x: (np.random.choice([1, 2, 3]), np.random.permutation([1, 2, 3]), np.random.rand()),
         "drawn_by_numpy_bounds_of_data": lambda x: np.random.uniform(x.numpy()[0], 3.0),
         "drawn_by_numpy_wrong_size": lambda x: np.random.rand(-1, x.shape[0]),
         "drawn_by_numpy_no_such_argument": lambda x: np.random.rand(2, size=3),

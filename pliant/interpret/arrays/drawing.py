@@ -7,18 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.graph.originals import ORIGINAL, math, operator, torch
-from pliant.graph.python_random import MANY, NUMPYS, OF_WHOLE
-from pliant.graph.symnode import expr_of
+from pliant.graph.python_random import MANY, NUMPYS
 from pliant.interpret.arrays.dtypes import Unsure
 from pliant.interpret.arrays.making import shape_of
 from pliant.interpret.arrays.proxies import whole_array
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.random_state import MOST, allowed, draw
+from pliant.interpret.random_state import allowed, draw
 from pliant.interpret.slots import binary
 from pliant.interpret.state import Break, vm
-from pliant.interpret.types.tensors import item
-from pliant.symbolic import ops
 
 NAMES = {"numpy_random": ("low", "high"), "numpy_gauss": ("loc", "scale")}
 """What moves a draw, and stretches it; the names of the arguments that say so."""
@@ -41,8 +38,14 @@ def drawn(name: str, moved: bool, dims: bool = False) -> Callable[[tuple, dict],
         given = {"size": tuple(rest) or None} if dims else dict(zip(names, rest, strict=False)) | kw
         size = given.pop("size", None)
         begin, scale = of(name, **given) if moved else (0.0, 1.0)
-        shape = sizes_of(size)
-        pin()
+        try:
+            shape = None if size is None else shape_of(size)
+        except Unsure as e:
+            raise refused(f"so many: {e}") from None
+        if shape == ():
+            raise refused("an array without dims")
+        allowed()
+        vm.world.pin(generator)
         if shape is None:
             number = draw(name)
             return number if not moved else binary(operator.add, begin, binary(operator.mul, scale, number))
@@ -67,84 +70,6 @@ def of(name: str, **given: Any) -> tuple[Any, Any]:
     return first, scale
 
 
-# -- whole numbers ------------------------------------------------------------------------------------------------------------------
-def below(n: Any, size: Any) -> Any:
-    """Numbers from 0 to below `n`: one, or an array of them."""
-    if type(n) not in (int, torch.SymInt) or not vm.truth(n > 0) or not vm.truth(n <= MOST):
-        raise refused("below what is no plain number")
-    shape = sizes_of(size)
-    pin()
-    if shape is not None:
-        found = t(OF_WHOLE["numpy_below_many"], n, functools.reduce(lambda a, b: binary(operator.mul, a, b), shape, 1))
-        return found if len(shape) == 1 else t(ORIGINAL.view, found, shape)
-    number = item(t(OF_WHOLE["numpy_below"], n))
-    u = number.node.expr
-    vm.scope.learn(ops.and_(ops.ge(u, 0), ops.lt(u, expr_of(n, vm.scope))))
-    return number
-
-
-def sizes_of(size: Any) -> tuple | None:
-    try:
-        shape = None if size is None else shape_of(size)
-    except Unsure as e:
-        raise refused(f"so many: {e}") from None
-    if shape == ():
-        raise refused("an array without dims")
-    return shape
-
-
-def pin() -> None:
-    allowed()
-    vm.world.pin(NUMPYS)
-
-
-def arguments(args: tuple, kw: dict, **defaults: Any) -> list[Any]:
-    """What a method of the shared generator is given."""
-    generator, *rest = args or (None,)
-    if generator is not NUMPYS:
-        raise refused("of the program's own")
-    if len(rest) > len(defaults) or not kw.keys() <= defaults.keys() or {*list(defaults)[: len(rest)]} & kw.keys():
-        raise refused("with arguments that it refuses")
-    given = defaults | dict(zip(defaults, rest, strict=False)) | kw
-    return list(given.values())
-
-
-def randint(args: tuple, kw: dict) -> Any:
-    low, high, size, dtype = arguments(args, kw, low=None, high=None, size=None, dtype=int)
-    if high is None:
-        low, high = 0, low
-    plain = [type(n) is torch.SymInt or type(n) is int and -MOST <= n <= MOST for n in (low, high)]
-    if dtype is not int or not all(plain):
-        raise refused("of another dtype, or between what is no plain number")
-    found = below(binary(operator.sub, high, low), size)
-    if size is None:
-        return binary(operator.add, found, low)
-    return whole_array(found if type(low) is int and not low else t(torch.add, found, low))
-
-
-def permutation(args: tuple, kw: dict) -> Any:
-    [n] = arguments(args, kw, x=None)
-    if type(n) not in (int, torch.SymInt) or not vm.truth(n >= 0):
-        raise refused("in an order of other than a range")
-    pin()
-    return whole_array(t(OF_WHOLE["numpy_permutation"], n))
-
-
-def choice(args: tuple, kw: dict) -> Any:
-    """Of a number: `randint`, or the first of a permutation, of which one alone is refused: it is taken by other means."""
-    n, size, replace, p = arguments(args, kw, a=None, size=None, replace=True, p=None)
-    if type(n) not in (int, torch.SymInt) or type(replace) is not bool or p is not None:
-        raise refused("of other than a range")
-    if replace:
-        found = below(n, size)
-        return found if size is None else whole_array(found)
-    shape = sizes_of(size)
-    if shape is None or len(shape) != 1 or not vm.truth(n > 0) or not vm.truth(shape[0] <= n):
-        raise refused("more than there are")
-    pin()
-    return whole_array(t(operator.getitem, t(OF_WHOLE["numpy_permutation"], n), slice(None, shape[0])))
-
-
 if NUMPYS is not None:
     OF_STATE = type(NUMPYS)
     lookaside(OF_STATE.random_sample, OF_STATE.random)(drawn("numpy_random", False))
@@ -153,6 +78,3 @@ if NUMPYS is not None:
     lookaside(OF_STATE.standard_normal)(drawn("numpy_gauss", False))
     lookaside(OF_STATE.randn)(drawn("numpy_gauss", False, dims=True))
     lookaside(OF_STATE.normal)(drawn("numpy_gauss", True))
-    lookaside(OF_STATE.randint)(randint)
-    lookaside(OF_STATE.permutation)(permutation)
-    lookaside(OF_STATE.choice)(choice)

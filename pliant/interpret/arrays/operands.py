@@ -177,7 +177,7 @@ def number_in(v: Any, dt: np.dtype) -> Any:
             if dt.itemsize < 8 and beyond(n, dt):
                 raise Unsure(f"a number that is no {dt}")
             return n
-        if kind in "iu" and t is torch.SymInt and (fits(v, dt) or guarded_to_fit(v, dt)):
+        if kind in "iu" and t is torch.SymInt and fits(v, dt):
             return v
         raise Unsure(f"a symbolic number as {dt}")
     if kind in "iu" and type(v) is int and not fits(v, dt):
@@ -189,14 +189,6 @@ def number_in(v: Any, dt: np.dtype) -> Any:
     if type(n) is float and math.isinf(n) and not math.isinf(v):
         raise Unsure(f"{v} is no {dt}")
     return n
-
-
-def guarded_to_fit(n: Any, dt: np.dtype) -> bool:
-    """Whether a symbolic int that is known before the graph runs is one of this dtype, guarded: NumPy refuses to store one that is none."""
-    if dt.itemsize == 8 or not n.node.expr.backed:
-        return False
-    info = np.iinfo(dt)
-    return vm.truth(n >= int(info.min)) and vm.truth(n <= int(info.max))
 
 
 def beyond(n: Any, dt: np.dtype) -> bool:

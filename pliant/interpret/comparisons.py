@@ -124,7 +124,7 @@ def alike(fn: Any, a: Any, b: Any) -> Any:
     if len(a) != len(b):
         return fn is operator.ne
     other = any_of([differ(x, y) for x, y in zip(a, b, strict=True)])
-    return other if fn is operator.ne else torch.sym_not(other) if type(other) is torch.SymBool else not other
+    return other if fn is operator.ne else inverted(other)
 
 
 def differ(x: Any, y: Any) -> Any:
@@ -147,12 +147,12 @@ def in_order(fn: Any, a: Any, b: Any) -> Any:
         if other is True:
             found = fn(x, y)
         elif other is not False:
-            found = operator.or_(operator.and_(other, fn(x, y)), operator.and_(torch.sym_not(other), found))
+            found = operator.or_(operator.and_(other, fn(x, y)), operator.and_(inverted(other), found))
     return found
 
 
 def inverted(v: Any) -> Any:
-    """`not v`, of a number or truth from data."""
+    """`not v`, of a truth, or of a number from data."""
     return to_sym(vm.scope, ops.not_(v.node.expr)) if type(v) is torch.SymBool else v == 0  # no mode is told, as of `torch.sym_not`
 
 

@@ -19,7 +19,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.calls import graph_call
 from pliant.interpret.capture import UNSET
-from pliant.interpret.comparisons import COMPARED, FEW_TYPES, NUMBERS, PLAIN_TENSORS, QUIET, WALKERS, is_one, of_data
+from pliant.interpret.comparisons import COMPARED, FEW_TYPES, NUMBERS, PLAIN_TENSORS, QUIET, WALKERS, inverted, is_one, of_data
 from pliant.interpret.generators import Generator
 from pliant.interpret.state import Break, Frame, vm
 from pliant.interpret.types import tensors
@@ -119,7 +119,7 @@ class Rounds:
                 if not jumps or kind not in KEEPS:
                     other.stack.pop()
                 other.pc = at if jumps else way.pc + 1
-                ways.append((other, both(condition, c if side else torch.sym_not(c))))
+                ways.append((other, both(condition, c if side else inverted(c))))
             if len(ways) + len(ends) > MOST_WAYS:
                 raise Unfit
         end = ends[0]
@@ -250,7 +250,7 @@ def truths(given: list[tuple[Any, Any]], wanted: bool) -> list[Any] | None:
         v = plain_truth(v)
         told = (v if type(v) is torch.SymBool else v != 0) if of_data(v) else bool(v)
         if not wanted:
-            told = not told if type(told) is bool else torch.sym_not(told)
+            told = inverted(told)
         found.append(condition if told is True else False if told is False else both(condition, told))
     return found
 

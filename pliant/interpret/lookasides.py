@@ -468,7 +468,7 @@ LOOKASIDES[operator.not_] = lambda args, kw: not_(*args)
 @lookaside(all)
 def l_all(args: tuple, kw: dict) -> Any:
     other = found(args, False)
-    return torch.sym_not(other) if type(other) is torch.SymBool else not other
+    return inverted(other)
 
 
 @lookaside(any)
@@ -497,7 +497,7 @@ def found(args: tuple, wanted: bool) -> Any:
             raise Break("PL0002", f"any() or all() of what data decides, and an item raises {type(e).__name__}", clean=True) from None
         if quiet and of_data(x):
             told = x if type(x) is torch.SymBool else x != 0
-            truths.append(told if wanted else torch.sym_not(told))
+            truths.append(told if wanted else inverted(told))
         elif truth(x) is wanted:
             return True
 

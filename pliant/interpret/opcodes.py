@@ -546,7 +546,7 @@ def contains_op(f: Any, invert: int) -> None:
     s = f.stack
     r = contains(s[-1], s[-2])
     s.pop()
-    s[-1] = r if not invert else torch.sym_not(r) if type(r) is torch.SymBool else not r
+    s[-1] = inverted(r) if invert else r
 
 
 # -- exceptions --------------------------------------------------------------------------------------------

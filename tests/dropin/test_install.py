@@ -18,12 +18,14 @@ import pliant
 from pliant.dropin import install as room
 from pliant.dropin import replacements
 from pliant.errors import PliantError, RecompileError
+from pliant.interpret import policy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def installed():
+def installed(monkeypatch):
+    monkeypatch.setattr(policy, "_by_user", dict(policy._by_user))
     with pliant.install():
         yield
     assert torch.compile is replacements.TORCH_COMPILE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import pathlib
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pliant.jit.persist import names, values
+from pliant.jit.persist import environment, names, values
 from pliant.jit.persist.frames import Frame
 from tests.jit.processes import Processes
 
@@ -439,3 +440,11 @@ def test_what_pliant_says_of_functions_itself(monkeypatch):
     assert not policy.by_the_program()
     policy.set_kind(fn, "skip")
     assert policy.by_the_program()
+    told = environment.said()
+    import torch
+
+    for i, of in enumerate((torch.sub, torch.nn.functional.linear, torch.nn.Linear, math.sqrt)):  # `torch.sub` knows no module
+        policy.set_kind(of, "skip")
+        assert told is not None and len(environment.said()) == len(told) + i + 1
+    policy.set_kind([1].append, "skip")
+    assert environment.said() is None

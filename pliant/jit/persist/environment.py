@@ -29,7 +29,7 @@ from pliant.graph import operators
 from pliant.graph.originals import operator
 from pliant.interpret import policy
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES
-from pliant.interpret.policy_tables.row import member
+from pliant.jit.persist.names import path_of
 from pliant.jit.persist.prints import code_print
 from pliant.lower import pipeline, search
 from pliant.symbolic import event
@@ -205,8 +205,8 @@ def said() -> tuple | None:
             if id(of.__code__) not in known:
                 return None
         else:
-            place = getattr(of, "__module__", None), getattr(of, "__qualname__", None)
-            if not all([isinstance(x, str) for x in place]) or member(sys.modules.get(place[0]), place[1]) is not of:
+            place = path_of(of)
+            if place is None:
                 return None
             rows.add(repr((place, kind)))
     return tuple(sorted(rows))

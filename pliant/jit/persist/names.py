@@ -79,6 +79,29 @@ def at_path(module: str, path: str) -> Any:
     return o
 
 
+def path_of(value: Any) -> tuple[str, str] | None:
+    """(module, path) of what a module calls by its qualified name."""
+    name = said(value, "__qualname__") or said(value, "__name__")
+    if not isinstance(name, str) or "<" in name:
+        return None
+    if id(value) in TYPES:
+        return "types", TYPES[id(value)]
+    module = said(value, "__module__")
+    if isinstance(module, str) and at_path(module, name) is value:
+        return module, name
+    short = said(value, "__name__") or name
+    for space, prefix in SPACES:
+        path = f"{prefix}.{short}" if prefix else short
+        if at_path(space, path) is value:
+            return space, path
+    if type(value) is type(builtins.len) and isinstance(value.__self__, type):  # `object.__new__`
+        owner = value.__self__
+        path = f"{owner.__qualname__}.{short}"
+        if at_path(owner.__module__, path) is value:
+            return owner.__module__, path
+    return None
+
+
 def class_of_module(module: str, name: str) -> Any:
     """A class of the object that stands for a module, which has hidden the namespace where the class was written (`torch.backends`)."""
     kinds = type(sys.modules.get(module)).__mro__
@@ -299,28 +322,6 @@ class Writer:
             return None
         return place, (("@", self.refer(owner)), *arguments)
 
-    def path_of(self, value: Any) -> tuple[str, str] | None:
-        """(module, path) of what a module calls by its qualified name."""
-        name = said(value, "__qualname__") or said(value, "__name__")
-        if not isinstance(name, str) or "<" in name:
-            return None
-        if id(value) in TYPES:
-            return "types", TYPES[id(value)]
-        module = said(value, "__module__")
-        if isinstance(module, str) and at_path(module, name) is value:
-            return module, name
-        short = said(value, "__name__") or name
-        for space, prefix in SPACES:
-            path = f"{prefix}.{short}" if prefix else short
-            if at_path(space, path) is value:
-                return space, path
-        if type(value) is type(builtins.len) and isinstance(value.__self__, type):  # `object.__new__`
-            owner = value.__self__
-            path = f"{owner.__qualname__}.{short}"
-            if at_path(owner.__module__, path) is value:
-                return owner.__module__, path
-        return None
-
     def by_class(self, value: Any) -> tuple[str, tuple] | None:
         """Of a descriptor that C made: it knows the class that it is of."""
         owner, name = value.__objclass__, value.__name__
@@ -330,7 +331,7 @@ class Writer:
         """Of a class that was made where a class was made of it: `class Keys(namedtuple("Pair", ...))`."""
         if issubclass(type(value), type):
             for below in type.__subclasses__(value):
-                if (path := self.path_of(below)) is not None:
+                if (path := path_of(below)) is not None:
                     return "base", (*path, below.__mro__.index(value))
         return None
 
@@ -359,7 +360,7 @@ class Writer:
         forward = vars(value).get("_forward_cls") if issubclass(type(value), type) else None  # of the node of an autograd.Function
         if isinstance(forward, type) and class_attr(forward, "_backward_cls") is value:
             return "attr", (("@", self.refer(forward)), "_backward_cls")
-        path = self.path_of(value)
+        path = path_of(value)
         if path is None and issubclass(t, type):
             if class_of_module(value.__module__, value.__qualname__) is value:
                 return "class of", (value.__module__, value.__qualname__)

@@ -8,6 +8,7 @@ effects, and raises what it likes where there is none: then the guard does not h
 from __future__ import annotations
 
 import contextvars
+import io
 import typing
 from collections.abc import Callable
 from itertools import chain
@@ -41,6 +42,33 @@ def kind_of_tensor(t: Any) -> Any:
 def is_of_texts(items: Any) -> bool:
     """Whether a list holds strings alone."""
     return bool(items) and {*map(type, items)} == {str}
+
+
+STREAMS = (io.TextIOWrapper, io.StringIO)
+WRITES, FLUSHES = ([getattr(cls, name) for cls in STREAMS] for name in ("write", "flush"))
+BUFFERS = {io.BytesIO, io.FileIO, io.BufferedWriter, io.BufferedRandom}
+RAW = {io.BytesIO, io.FileIO}
+
+
+@view
+def only_writes(stream: Any) -> bool:
+    """Whether writing text to a stream (None writes nothing) runs no code of the program's: it is C's own, or what notebooks have."""
+    if type(stream) not in STREAMS:  # guards of each call ask
+        write, flush = getattr(type(stream), "write", None), getattr(type(stream), "flush", None)
+        if getattr(write, "__module__", None) == "ipykernel.iostream" or stream is None:
+            return True
+        if write not in WRITES or flush not in FLUSHES:
+            return False
+    own = stream.__dict__
+    if "write" in own or "flush" in own:
+        return False
+    if isinstance(stream, io.StringIO):
+        return True
+    try:
+        below = stream.buffer
+        return type(below) in BUFFERS and (type(below) in RAW or type(below.raw) in RAW)
+    except ValueError:  # it was detached
+        return False
 
 
 @view

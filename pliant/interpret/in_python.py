@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
 from collections.abc import Callable
 from typing import Any
+
+from pliant.guards.views import only_writes
 
 
 def cmp_to_key(mycmp: Callable[[Any, Any], Any]) -> Any:
@@ -83,15 +84,6 @@ HANDLERS = ("StreamHandler", "_StderrHandler", "FileHandler", "NullHandler", "Ro
     "WatchedFileHandler")  # fmt: skip
 HANDLERS_OF_OTHERS = ("_pytest.logging.LogCaptureHandler", "_pytest.logging._LiveLoggingNullHandler", "_pytest.logging._FileHandler",
     "ray._private.log.PlainRayHandler")  # fmt: skip
-WRITES = (io.TextIOWrapper.write, io.StringIO.write)
-
-
-def only_writes(stream: Any) -> bool:
-    """Whether writing text to a stream runs no code of the program's: it is C's own, or what notebooks have."""
-    write = getattr(type(stream), "write", None)
-    return stream is None or write in WRITES or getattr(write, "__module__", None) == "ipykernel.iostream"
-
-
 def dispatched_method(self: Any, obj: Any, cls: Any = None) -> Any:
     """`functools.singledispatchmethod.__get__` for what is called at once, without its cache."""
     dispatch = self.dispatcher.dispatch

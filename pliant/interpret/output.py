@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import types
@@ -12,11 +11,11 @@ from typing import Any
 from pliant.graph.originals import torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
+from pliant.guards.views import only_writes
 from pliant.interpret import process_state, runtime, shadows, tracebacks
 from pliant.interpret.calls import native
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import sequence_difference
-from pliant.interpret.in_python import only_writes
 from pliant.interpret.late_errors import handlers
 from pliant.interpret.late_text import CONTAINERS, LateText, hold_to_type, needed, pieces_of, writable
 from pliant.interpret.lookasides import lookaside
@@ -51,10 +50,16 @@ def holds_tensor(v: Any, depth: int = 0) -> bool:
     return False
 
 
-def is_stream(file: Any) -> bool:
-    """Whether what is printed to `file`, an object from outside, may be printed after the graph: no code of the program reads it before."""
-    own = type(file) in (io.TextIOWrapper, io.StringIO) or file is sys.stderr or file is sys.stdout
-    return own and id(file) in vm.world.outside and only_writes(file)
+@lookaside(only_writes)
+def is_stream(args: tuple, kw: dict | None = None) -> bool:
+    """Whether what is written to a file, an object from outside, may be written after the graph: no code of the program's hears of it."""
+    (file,) = args
+    source = vm.world.source_of(file) if id(file) in vm.world.outside else None
+    if file is None or source is None:
+        return file is None
+    found = only_writes(file)
+    vm.world.guard(source.apply("only_writes"), "EQ_MATCH", found)
+    return found
 
 
 @lookaside(print)
@@ -65,7 +70,7 @@ def l_print(args: tuple, kw: dict) -> None:
         if not process_state.prints_are_written():
             raise Break("PL0005", "print to a stdout that is the program's own, or has no write", clean=True)
         process_state.question(process_state.prints_are_written, (), {}, True)
-    if kw.get("file") is not None and not is_stream(kw["file"]) or "flush" in kw and type(kw["flush"]) is not bool:
+    if kw.get("file") is not None and not is_stream((kw["file"],)) or "flush" in kw and type(kw["flush"]) is not bool:
         raise Break("PL0005", "print(file=…)", clean=True)
     if any(not isinstance(kw.get(k), (str, type(None))) for k in ("sep", "end")):
         raise Break("PL0005", "print with a wrong separator", clean=True)

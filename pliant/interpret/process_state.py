@@ -21,8 +21,8 @@ import torch
 
 from pliant.guards import source as S
 from pliant.guards.question import Question, Raised, Subclasses, is_value
+from pliant.guards.views import only_writes
 from pliant.interpret import globalstate
-from pliant.interpret.in_python import only_writes
 from pliant.interpret.state import Break, vm
 
 Note = Callable[[Any, tuple, dict, Any], None]

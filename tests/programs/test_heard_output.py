@@ -50,6 +50,33 @@ class Wrapper(io.TextIOWrapper):
         return len(text)
 
 
+class Flushed(io.StringIO):
+    def flush(self):
+        SEEN.append("flushed")
+
+
+class Raw(io.RawIOBase):
+    def writable(self):
+        return True
+
+    def write(self, data):
+        SEEN.append(bytes(data))
+        return len(data)
+
+
+def replaced():
+    """A stream whose object has a `write` of its own."""
+    stream, write = io.StringIO(), io.StringIO().write
+    stream.write = lambda text: (SEEN.append(text), write(text))[1]
+    return stream
+
+
+def detached():
+    stream = io.TextIOWrapper(io.BytesIO())
+    stream.detach()
+    return stream
+
+
 class Listing(logging.Handler):
     def emit(self, record):
         SEEN.append((record.getMessage(), record.lineno, record.funcName, record.levelname, record.exc_info and record.exc_info[0]))
@@ -90,6 +117,7 @@ def streaming(formatter=None, keep=None):
 HANDLERS = {
     "listing": Listing, "raising": Raising, "drawing": Drawing, "plain": streaming, "none": logging.NullHandler,
     "formatter": lambda: streaming(Formatting()), "filter": lambda: streaming(keep=Filtering()),
+    "replaced": lambda: logging.StreamHandler(replaced()),
     "places": lambda: streaming(logging.Formatter("%(lineno)d %(funcName)s %(name)s %(message)s")),
 }  # fmt: skip
 
@@ -239,6 +267,12 @@ def prints(x):
     return x + len(SEEN)
 
 
+def prints_and_flushes(x):
+    n = len(SEEN)
+    print("a", flush=True)
+    return x + n + 10 * len(SEEN)
+
+
 def prints_and_catches(x):
     try:
         print("a")
@@ -284,7 +318,12 @@ def as_without_records():
 
 
 WRITTEN = as_without_records()
-STREAMS = {"plain": io.StringIO, "tee": Tee, "angry": Angry, "wrapper": lambda: Wrapper(io.BytesIO())}
+STREAMS = {
+    "plain": io.StringIO, "tee": Tee, "angry": Angry, "wrapper": lambda: Wrapper(io.BytesIO()), "replaced": replaced, "flushed": Flushed,
+    "detached": detached,
+    "bytes": lambda: io.TextIOWrapper(io.BytesIO(), write_through=True), "unbuffered": lambda: io.TextIOWrapper(Raw(), write_through=True),
+    "buffered": lambda: io.TextIOWrapper(io.BufferedWriter(Raw()), line_buffering=True, write_through=True),
+}  # fmt: skip
 SHOWS = {
     "as it is": {}, "kept": {"_showwarnmsg_impl": SEEN.append}, "raising": {"showwarning": raising_show},
     "heard": {"showwarning": lambda *args, **kwargs: SEEN.append(args[1])},
@@ -311,7 +350,7 @@ def told(fn, stream, show):
     return answer, len(SEEN)
 
 
-OUTPUTS = [prints, prints_and_catches, prints_to_a_file, warns, reads_and_warns, warns_and_catches]
+OUTPUTS = [prints, prints_and_flushes, prints_and_catches, prints_to_a_file, warns, reads_and_warns, warns_and_catches]
 WAYS = list(itertools.product(STREAMS, SHOWS))
 
 

@@ -53,6 +53,7 @@ class Pending:
     mutable: bool
     made: bool = False
     deferred: list[Callable[[], None]] | None = None
+    emptying: bool = False  # being made empty, which may take others to be made
 
 
 class Early(Exception):
@@ -256,10 +257,10 @@ class Builder:
     def revisit(self, found: Pending) -> str:
         if found.made:
             return found.name
-        if found.mutable:
+        if found.mutable and not found.emptying:
             raise Early(found, None)
-        for p in self.path[self.path.index(found) + 1 :]:
-            if p.mutable:
+        for p in self.path[self.path.index(found) + 1 :]:  # (an instance takes its class to be made: that is filled later)
+            if p.mutable and not p.emptying:
                 raise Early(p, found)
         raise CannotReconstruct("a cycle of immutable objects")
 
@@ -293,8 +294,9 @@ class Builder:
     def create(self, value: Any, row: Row, p: Pending, until: Pending | None) -> None:
         """Make the object empty, then fill it, or leave that for when `until` is done."""
         assert row.empty is not None and row.fill is not None
+        p.emptying = True
         self.emit(f"{p.name} = {row.empty(self, value)}")
-        p.made = True
+        p.made, p.emptying = True, False
         fill = functools.partial(row.fill, self, value, p.name)
         mark = len(self.lines), len(self.log)
         if until is None:

@@ -1008,3 +1008,27 @@ def test_classes_ask_what_they_are_given_whether_it_is_abstract():
             SEEN.clear()
             got.append((g(make()), list(SEEN)))
         assert got[0] == got[1]
+
+
+def of_its_instance(x, parametrized):
+    """An instance, and a class of its own that knows it: which is there first?"""
+    if parametrized:
+        m = nn.Linear(3, 3)
+        nn.utils.parametrize.register_parametrization(m, "weight", nn.Softplus(), unsafe=True)
+    else:
+        m = Out()
+        own = {"twice": property(lambda self: m.k * 2), "is_it": lambda self: self is m}
+        m.__class__ = type("Own", (Out,), own)
+    return m, (m(x) if parametrized else m.f(x) + m.twice)
+
+
+@pytest.mark.parametrize("parametrized", [False, True])
+def test_an_instance_whose_class_knows_it(parametrized):
+    fn = compiled(of_its_instance)
+    for n in (2, 4, 5):
+        torch.manual_seed(n)
+        want, result = of_its_instance(t(n, 3), parametrized)
+        torch.manual_seed(n)
+        got, value = fn(t(n, 3), parametrized)
+        assert torch.allclose(value, result) and type(got).__name__ == type(want).__name__ and type(got) is not type(want)
+        assert torch.allclose(got.weight, want.weight) if parametrized else got.is_it() and got.twice == 6

@@ -1032,3 +1032,32 @@ def test_an_instance_whose_class_knows_it(parametrized):
         got, value = fn(t(n, 3), parametrized)
         assert torch.allclose(value, result) and type(got).__name__ == type(want).__name__ and type(got) is not type(want)
         assert torch.allclose(got.weight, want.weight) if parametrized else got.is_it() and got.twice == 6
+
+
+def test_a_class_that_is_given_what_knows_it():
+    """Its names have to be whole when it is made: they cannot wait for it."""
+
+    def fn(x):
+        class Counted(torch.autograd.Function):
+            shape = None
+
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, g):
+                Counted.shape = g.shape
+                return g * 2
+
+        y = Counted.apply(x * 1)
+        y.sum().backward()
+        return y.detach(), Counted.shape
+
+    c = compiled(fn)
+    for n in (3, 4, 5):
+        sides = []
+        for f in (fn, c):
+            x = t(n, grad=True)
+            sides.append((*f(x), x.grad))
+        assert torch.equal(sides[0][0], sides[1][0]) and sides[0][1] == sides[1][1] and torch.equal(sides[0][2], sides[1][2])

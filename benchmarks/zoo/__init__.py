@@ -42,6 +42,13 @@ FAMILIES = {
     "similarities": "research_packages",
     "signals": "small_packages",
     "attentions": "small_packages",
+    "survival": "field_packages",
+    "scores": "field_packages",
+    "vectors": "field_packages",
+    "recommenders": "field_packages",
+    "beliefs": "field_packages",
+    "series": "field_packages",
+    "steppers": "field_packages",
 }
 
 

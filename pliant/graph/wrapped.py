@@ -7,6 +7,7 @@ graph runs. So what is between the edges is a region like any other, with gradie
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -248,8 +249,19 @@ MAKE: Any = torch.Tensor._make_wrapper_subclass
 def made(cls: type, given: tuple, named: dict, attributes: dict) -> Any:
     """A wrapper like one that the program has made."""
     w = MAKE(cls, *given, **named)
-    w.__dict__.update(attributes)
+    for name, value in attributes.items():
+        if not in_slot(w, name, value):
+            w.__dict__[name] = value
     return w
+
+
+def in_slot(w: Any, name: str, value: Any) -> bool:
+    """Put an attribute of a wrapper into the slot that its class has for it, if it has one (`__slots__`)."""
+    raw = next((vars(c)[name] for c in type(w).__mro__ if name in vars(c)), None)
+    if type(raw) is not types.MemberDescriptorType:
+        return False
+    raw.__set__(w, value)
+    return True
 
 
 def made_of(cls: type, given: tuple, named: dict, attributes: dict, names: list[str], parts: tuple) -> Any:

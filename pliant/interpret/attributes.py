@@ -531,7 +531,8 @@ def type_getattr(cls: type, name: str) -> Any:
         return vm.call(under(m, "fget", meta, name), (cls,), {})
     raw = lookup(cls, name)
     # a data descriptor of the metaclass comes first; what `type` tells from the class's own dict (`__doc__`) may be read there
-    ahead = m is not UNSET and (m is CLASS_OF_OBJECTS or (m is raw if type(m) in STORED else is_data(type(m))))
+    told = type(m) in STORED and m.__objclass__ is type
+    ahead = m is not UNSET and (m is CLASS_OF_OBJECTS or (m is raw if told else is_data(type(m))))
     if raw is not UNSET and name not in OF_CLASSES and not ahead:
         if meta is not type and m is not UNSET:
             hidden(meta, name, m)

@@ -174,7 +174,7 @@ def deep_tensor(o: Any, memo: dict) -> Any:
         return call(torch.nn.Parameter, (clone(o), o.requires_grad), {})  # without its gradient, and what else it has
     if real is not None:
         vm.world.guard(o.source.dict(), "DICT_KEYS", tuple(real.__dict__))
-    if o.requires_grad and (not is_leaf(o) or getattr_(o, "grad") is not None):
+    if o.requires_grad and not is_leaf(o) or getattr_(o, "grad") is not None:  # (one without gradients may have been given one)
         raise Break("PL0012", "copy.deepcopy of a tensor that has a history or a gradient", clean=True)
     plain = o.pytype is torch.Tensor and not ORIGINAL.is_conj(o) and not ORIGINAL.is_neg(o) and o.dense
     if not plain or (real is not None and (real.__dict__ or ORIGINAL.is_inference(real))) or (o.storage_id, "memory") in memo:

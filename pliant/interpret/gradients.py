@@ -24,6 +24,7 @@ from pliant.graph.traced import (
     LEAF,
     MAKES_WRAPPERS,
     PYTHON_BACKWARD,
+    READS,
     REPLAYED,
     RETAINED,
     WRAPPED,
@@ -119,6 +120,8 @@ def as_node(args: tuple, kw: dict) -> Any:
         raise Break("PL0020", f"the backward of {args[0].__qualname__} decides on data, or works on the memory of tensors")
     if flows and WRITTEN_TO + qualified(args[0]) in vm.refused:
         raise Break("PL0020", f"the program writes to what the backward of {args[0].__qualname__} reads", clean=True)
+    if flows and not vm.refused.isdisjoint([f"{READS}{t.vid}" for t in tensors_of([args[1:], kw])]):  # it may give back what it is given
+        raise Break("PL0011", READS + "the graph cannot be cut there", clean=True)
     n, n_torch = len(trace.ops), len(trace.torch_ops)
     if WRAPPED in vm.refused and wrapped_functions.has_wrappers(args[1:]) and torch.is_grad_enabled() and gradients_flow(args[1:]):
         raise Break("PL0011", f"an autograd.Function of wrappers, {args[0].__qualname__}, whose gradients cannot be captured", clean=True)

@@ -25,7 +25,7 @@ from pliant.graph import distributed_tensors, masked_tensors
 from pliant.graph.distributed_tensors import is_distributed
 from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, tensors_of
-from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
+from pliant.graph.wrapped import ALIAS, Lift, in_slot, leaf_of, parts_of
 from pliant.guards import views
 from pliant.guards.source import Source
 from pliant.interpret import in_torch, jagged, policy, shadows, tensor_dicts, tensor_inputs
@@ -417,7 +417,9 @@ def set_own(t: Any, name: str, value: Any) -> bool:
         raise Break("PL0012", f"attribute {name!r} of a tensor whose class has a __setattr__", clean=True)
     if not is_wrapped(t) or type(lookup(Tensor, name)) in COMPUTED:
         return False
-    wrapper_of(t).__dict__[name] = wrapper_of(value)
+    w, held = wrapper_of(t), wrapper_of(value)
+    w.__dict__[name] = held
+    in_slot(w, name, held)  # whoever reads it here looks into the `__dict__`; the class's own code for CPython does not
     if vm.world.real.get(id(t)) is not None:
         vm.world.tensor_writes[(id(t), name)] = (t, value)
     return True

@@ -26,10 +26,13 @@ from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.schema import written
 from pliant.graph.traced import TRANSFORMS, TracedTensor, tensors_of
 from pliant.interpret import batched_functions, globalstate, in_torch, process_state
+from pliant.interpret.attributes import getattr_
 from pliant.interpret.binding import in_closure
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, call, graph_call, inline
 from pliant.interpret.lookasides import lookaside
+from pliant.interpret.opcodes import global_value
 from pliant.interpret.state import Break, Restart, vm
+from pliant.interpret.tracebacks import CALL_IMPL
 from pliant.interpret.wrappers import is_stand, on_wrappers, unwind
 
 C: Any = torch._C._functorch
@@ -159,8 +162,12 @@ def l_set_requires_grad(args: tuple, kw: dict) -> Any:
 def l_is_compiling(args: tuple, kw: dict) -> bool:
     """Yes, but for transforms that leave inference mode, which PyTorch asks in the hope that a compiler does it: the graph breaks there.
     And not where it would leave a transformed function without the name of the one that it transforms, nor for optimizers that are to be
-    capturable, which refuse the devices of their parameters in eager alone."""
+    capturable, which refuse the devices of their parameters in eager alone, nor for modules with hooks that are called whatever happens:
+    a compiler is not told of those where `forward` raises."""
     f = vm.frame
+    if f.code is CALL_IMPL.__code__:
+        always = global_value(f.globals, "_global_forward_hooks_always_called")
+        return not (vm.truth(always) or vm.truth(getattr_(vm.locals(f)["self"], "_forward_hooks_always_called")))
     if f.globals.get("__name__", "").startswith("torch.optim.") and "capturable" in f.code.co_varnames:
         return not vm.truth(vm.locals(f).get("capturable", False))
     return f.globals is not vars(apis) and not (torch.is_inference_mode_enabled() and f.globals is eager.__dict__)

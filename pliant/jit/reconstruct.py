@@ -53,6 +53,8 @@ class Pending:
     mutable: bool
     made: bool = False
     deferred: list[Callable[[], None]] | None = None
+    is_class: bool = False
+    emptying: bool = False  # an instance that is being made empty: its class has to be there, and may be filled later
 
 
 class Early(Exception):
@@ -256,15 +258,15 @@ class Builder:
     def revisit(self, found: Pending) -> str:
         if found.made:
             return found.name
-        if found.mutable:
+        if found.mutable and not found.emptying:
             raise Early(found, None)
         for p in self.path[self.path.index(found) + 1 :]:
-            if p.mutable:
+            if p.mutable and (p.is_class and p.made or not found.emptying):
                 raise Early(p, found)
         raise CannotReconstruct("a cycle of immutable objects")
 
     def make(self, value: Any, row: Row) -> str:
-        p = Pending(self.fresh(), row.empty is not None)
+        p = Pending(self.fresh(), row.empty is not None, is_class=isinstance(value, type))
         self.memo[id(value)] = p
         self.log.append(id(value))
         self.keep.append(value)
@@ -293,8 +295,9 @@ class Builder:
     def create(self, value: Any, row: Row, p: Pending, until: Pending | None) -> None:
         """Make the object empty, then fill it, or leave that for when `until` is done."""
         assert row.empty is not None and row.fill is not None
+        p.emptying = not p.is_class  # of which the names and bases have to be whole
         self.emit(f"{p.name} = {row.empty(self, value)}")
-        p.made = True
+        p.made, p.emptying = True, False
         fill = functools.partial(row.fill, self, value, p.name)
         mark = len(self.lines), len(self.log)
         if until is None:

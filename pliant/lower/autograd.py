@@ -7,19 +7,19 @@ plain: the forward part also keeps what the backward part reads. `codegen/autogr
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import torch
 from torch._library import autograd as of_operators
 
 from pliant.graph import arriving, distributed_tensors, layout
 from pliant.graph.leaving import WAYS, exit_of
 from pliant.graph.light_shapes import shape_functions
 from pliant.graph.operands import node_of, views_without
+from pliant.graph.originals import torch
 from pliant.graph.record import Op
 from pliant.graph.trace import engine_gradients, rebased
 from pliant.graph.traced import (
@@ -395,14 +395,27 @@ def recorded_gradients(trace: Any, heads: list[Any], targets: list[Any], tangent
     """The autograd engine's gradients. PyTorch's Python code stands in for C++ code that wants integers; what even that wants is pinned."""
     start = len(trace.ops)
     try:
-        with layout.whole_gradients():
+        with layout.whole_gradients(), unchecked():
             return engine_gradients(heads, targets, tangents, differentiable)
     except RuntimeError as e:
         if not any(text in str(e) for text in (*SYMBOLIC_REFUSED, INVALID)):
             raise
     del trace.ops[start:]
-    with shape_functions(), layout.framework(last_try=True):
+    with shape_functions(), layout.framework(last_try=True), unchecked():
         return engine_gradients(heads, targets, tangents, differentiable)
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Nobody looks for NaN among what is traced, where the program has anomalies detected: its run of the node is looked at."""
+    on = torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()
+    if on:
+        torch.set_anomaly_enabled(True, False)
+    try:
+        yield
+    finally:
+        if on:
+            torch.set_anomaly_enabled(True, True)
 
 
 OF_SHAPES = (ArithmeticError, AssertionError, IndexError, ValueError)

@@ -222,6 +222,22 @@ def test_numbers_that_a_run_makes_known_come_with_values_computed_again(made: li
     check(fn, *((normal(n, 8), normal(8, n) / 50) for n in (4, 5, 1)), tolerance=1e-3)
 
 
+def test_truths_that_a_run_makes_known_are_numbers(made: list) -> None:
+    def fn(out: torch.Tensor, x: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
+        n = 0 + flags.any().item()  # 0 or 1, computed in the segment
+        out[0] = x.sum()
+        for i in range(1, 3):
+            out[i] = n
+        return out * 2
+
+    compiled = pliant.compile(fn, backend="native", strict=True, background=False)
+    for flag in (True, False, True):
+        out = torch.zeros(4)
+        assert compiled(out, torch.ones(3), torch.tensor([False, flag])).tolist() == [6, 2 * flag, 2 * flag, 0]
+        assert out.tolist() == [3, flag, flag, 0]
+    assert any(made)
+
+
 def picked(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
     try:
         y = (x.sin() * 2)[i] - 1

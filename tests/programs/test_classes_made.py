@@ -1008,3 +1008,56 @@ def test_classes_ask_what_they_are_given_whether_it_is_abstract():
             SEEN.clear()
             got.append((g(make()), list(SEEN)))
         assert got[0] == got[1]
+
+
+def of_its_instance(x, parametrized):
+    """An instance, and a class of its own that knows it: which is there first?"""
+    if parametrized:
+        m = nn.Linear(3, 3)
+        nn.utils.parametrize.register_parametrization(m, "weight", nn.Softplus(), unsafe=True)
+    else:
+        m = Out()
+        own = {"twice": property(lambda self: m.k * 2), "is_it": lambda self: self is m}
+        m.__class__ = type("Own", (Out,), own)
+    return m, (m(x) if parametrized else m.f(x) + m.twice)
+
+
+@pytest.mark.parametrize("parametrized", [False, True])
+def test_an_instance_whose_class_knows_it(parametrized):
+    fn = compiled(of_its_instance)
+    for n in (2, 4, 5):
+        torch.manual_seed(n)
+        want, result = of_its_instance(t(n, 3), parametrized)
+        torch.manual_seed(n)
+        got, value = fn(t(n, 3), parametrized)
+        assert torch.allclose(value, result) and type(got).__name__ == type(want).__name__ and type(got) is not type(want)
+        assert torch.allclose(got.weight, want.weight) if parametrized else got.is_it() and got.twice == 6
+
+
+def test_a_class_that_is_given_what_knows_it():
+    """Its names have to be whole when it is made: they cannot wait for it."""
+
+    def fn(x):
+        class Counted(torch.autograd.Function):
+            shape = None
+
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, g):
+                Counted.shape = g.shape
+                return g * 2
+
+        y = Counted.apply(x * 1)
+        y.sum().backward()
+        return y.detach(), Counted.shape
+
+    c = compiled(fn)
+    for n in (3, 4, 5):
+        sides = []
+        for f in (fn, c):
+            x = t(n, grad=True)
+            sides.append((*f(x), x.grad))
+        assert torch.equal(sides[0][0], sides[1][0]) and sides[0][1] == sides[1][1] and torch.equal(sides[0][2], sides[1][2])

@@ -339,3 +339,20 @@ def test_versions_of_copies():
         (asked, wanted), (told, got) = fn(torch.ones(n)), compiled(torch.ones(n))
         assert told == asked == (2, 1, 0)
         assert [t._version for t in got] == [t._version for t in wanted]
+
+
+@pytest.mark.parametrize("requires", [False, True])
+def test_the_gradient_of_a_copy(requires):
+    """A tensor without gradients may have been given one, which goes along."""
+
+    def fn(x):
+        y = copy.deepcopy(x)
+        return y, y.grad, y.grad is x.grad
+
+    compiled = pliant.compile(fn, strict=True)
+    for n, given in ((3, True), (4, False), (5, True), (2, False)):
+        x = torch.ones(n).requires_grad_(requires)
+        x.grad = torch.arange(float(n)) if given else None
+        y, g, same = compiled(x)
+        assert torch.equal(y, x) and y.requires_grad is requires and same is not given
+        assert torch.equal(g, x.grad) if given else g is None

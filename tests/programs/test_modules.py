@@ -424,3 +424,38 @@ def test_many_instances_do_not_exhaust_anything():
 
 def test_arguments_can_be_modules():
     check(lambda m, x: m(x), *[(Net(), t(n, 4)) for n in (2, 3, 4)], grad=True)
+
+
+class Fails(nn.Module):
+    def forward(self, x, fail):
+        if fail:
+            raise ValueError("forward")
+        return x + 1
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_hooks_that_are_always_called_hear_of_a_forward_that_raises(everywhere):
+    """PyTorch's own code passes them by where it is told that a compiler looks on."""
+
+    def caught(m, x, fail):
+        try:
+            return m(x, fail) * 2
+        except ValueError as e:
+            return str(e), x * 3
+
+    def heard(fn, always, n, fail):
+        m, log = Fails(), []
+        hook = lambda m, a, out: log.append((len(a), out is None))  # noqa: E731
+        register = nn.modules.module.register_module_forward_hook if everywhere else m.register_forward_hook
+        handle = register(hook, always_call=always)
+        try:
+            return fn(m, t(n, 2), fail), log
+        finally:
+            handle.remove()
+
+    c = compiled(caught)
+    for always, fail, n in ((True, True, 3), (True, False, 4), (False, True, 3), (False, False, 4), (True, True, 5), (True, False, 6)):
+        (got, told), (want, expected) = heard(c, always, n, fail), heard(caught, always, n, fail)
+        assert told == expected, (always, fail)
+        for g, w in zip((got,) if torch.is_tensor(got) else got, (want,) if torch.is_tensor(want) else want, strict=True):
+            assert torch.equal(g, w) if torch.is_tensor(w) else g == w

@@ -597,6 +597,80 @@ def changed_behind_a_view_without_gradients(x, i, log, seen):
     return z, y.sin() + k
 
 
+@pytest.mark.parametrize("k", [0, 1, 2])
+def test_some_gradients_while_anomalies_are_detected(k):
+    """The backward part for those that arrive is made there, of what is traced: nobody asks that for NaN."""
+
+    def three(x, y):
+        h = (x * y).exp()
+        return h * 2, h + y, h.sum()
+
+    compiled = pliant.compile(three, background=False)
+    for n in (3, 5):
+        x, y = (torch.rand(n, requires_grad=True) for _ in range(2))
+        with torch.autograd.detect_anomaly(check_nan=True):
+            found = gradients(compiled(x, y)[k].sum(), x)
+            assert torch.is_anomaly_check_nan_enabled()
+            same([*found], [*gradients(three(x, y)[k].sum(), x)])
+            with pytest.raises(RuntimeError, match="returned nan values"):
+                compiled(x, y)[k].sum().backward(torch.tensor(float("nan")))
+
+
+class AsItIs(torch.autograd.Function):
+    """Gives back what it is given: no operation reads it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return -g
+
+
+class AndMore(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        more = torch.ones(x.shape)
+        ctx.mark_non_differentiable(more)
+        return x, more
+
+    @staticmethod
+    def backward(ctx, g, _):
+        return g * 3
+
+
+def reversed_features(x):
+    h = x * 2
+    return h, AsItIs.apply(h)
+
+
+def twice_as_it_is(x):
+    h = AsItIs.apply(x)
+    return h, AsItIs.apply(h)
+
+
+def as_it_is_with_more(x):
+    h, more = AndMore.apply(x * 2)
+    return h, AsItIs.apply(h) * 1, AndMore.apply(h)[0], more
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("program", [reversed_features, twice_as_it_is, as_it_is_with_more])
+def test_functions_that_give_back_a_result(program, backend):
+    """It was an internal error: the graph was to end in front of an operation that reads it, and there is none."""
+    compiled = pliant.compile(program, backend=backend, background=False, strict=True)
+    for n in (3, 4, 6):
+        sides = []
+        for fn in (program, compiled):
+            x = torch.rand(n, 4, generator=torch.Generator().manual_seed(n)).requires_grad_()
+            out = fn(x)
+            (inner,) = gradients(out[1].sum(), out[0], retain_graph=True)
+            sum((k + 1) * t.sum() for k, t in enumerate(out)).backward()
+            sides.append([*(t.detach() for t in out), inner, x.grad])
+        same(*sides)
+
+
 @pytest.mark.parametrize("backend", ["aten", "native"])
 @pytest.mark.parametrize("program", [a_gradient_and_its_gradient, changed_behind_a_view_without_gradients, raising_behind_a_write])
 def test_a_region_that_cannot_be_cut_between_two_results_is_no_region(program, backend):

@@ -656,6 +656,24 @@ def test_parts_in_slots():
     assert pliant.stats()["fallbacks"] == start["fallbacks"]
 
 
+@own_backend
+@pytest.mark.parametrize("held", [False, True])
+def test_results_have_their_parts_in_slots(held):
+    def made(y, note):
+        w = Slotted(y + 1)
+        if held:
+            w.note = note  # beside the slot, in the `__dict__`
+        return w * 2, w
+
+    fn = compiled(made)
+    for n, note in ((3, "a"), (5, "b"), (2, "c")):
+        y = torch.arange(float(n))
+        out, w = fn(y, note)
+        assert type(out) is type(w) is Slotted and torch.equal(out.part, (y + 1) * 2) and torch.equal(w.part, y + 1)
+        assert vars(w) == ({"note": note} if held else {}) and vars(out) == {}
+        assert torch.equal((w + 1).part, y + 2)
+
+
 class Watching(torch.Tensor):
     """A class whose own function is told of everything, and changes nothing."""
 

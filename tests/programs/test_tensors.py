@@ -358,6 +358,25 @@ def torch_objects_as_arguments(dtype, device, x, size):
     return x.to(dtype), torch.zeros(size, dtype=dtype, device=device), size[0] + 1, device.type
 
 
+@program(*SHAPES, breaks=0, captures=1)
+def attributes_of_tensor_types(x):
+    """Of the class's metaclass, which come before what the class holds for its tensors."""
+    kinds = torch.ByteTensor, torch.FloatTensor, torch.DoubleTensor, torch.BoolTensor
+    return x + 1, [(k.dtype, k.is_cuda, k.layout, k.is_sparse) for k in kinds]
+
+
+@program(*SHAPES)
+def numbers_of_complex_tensors(x):
+    found = []
+    for c in (torch.tensor([2 + 0j]), torch.tensor([2 + 1j]), torch.tensor(-1.5 + 0j)):
+        for kind in (int, float, complex, bool, lambda v: v.reshape(()).__int__()):
+            try:
+                found.append(kind(c))
+            except RuntimeError as e:
+                found.append(str(e))
+    return x + 1, found
+
+
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()

@@ -130,7 +130,7 @@ class Printer:
         for leaf, v in zip(s.leaves, loaded[len(s.outer) :], strict=True):
             self.values[leaf] = v
             if leaf.op == "sym":
-                names[leaf.name] = v
+                names[leaf.name] = self.op(f"icmp ne i64 {v}, 0") if leaf.kind is bool else v
         computed = [e for e in s.expressions() if e not in self.values and is_native(e)]
         lines, values = llvm_all(computed, names)
         for text in llvm_declarations(lines):

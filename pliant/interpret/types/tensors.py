@@ -182,6 +182,8 @@ def number(t: Any, kind: type) -> Any:
         return conversion_told(t, f"__{kind.__name__}__", (int, torch.SymInt) if kind is int else (float, torch.SymFloat))
     if t.sizes and math.prod(t.sizes) != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")
+    if t.dtype.is_complex and kind in (int, float):
+        raise Break("PL0001", f"{kind.__name__}() of a complex number, which has to be a real one", clean=True)
     v = item(t)
     if kind is int:
         if type(v) is torch.SymBool:

@@ -38,8 +38,9 @@ from pliant.graph import arriving
 from pliant.graph.growing import is_list
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
+from pliant.graph.read_later import CHANGED_SINCE
 from pliant.graph.record import Op
-from pliant.graph.traced import Reconsider, TracedTensor
+from pliant.graph.traced import Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness, pipeline, views
 from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, proxy
 from pliant.lower.histories import Share, nodes, on_the_way, parted, reaching, sharing, together
@@ -273,10 +274,10 @@ class AutogradRegion:
             found.update((s.name, s) for s in self.scope.simplify(e).symbols() if s.name not in own)
         return replace(b, symbols=list(found.values()))
 
-    def write_backward(self, b: Backward, share: Share, twice: Twice | None = None, relaid: bool = False) -> Executable:
+    def write_backward(self, b: Backward, share: Share, twice: Twice | None = None, relaid: bool = False, once: bool = False) -> Executable:
         """`backward(ctx, one gradient per result of the region) -> one gradient per slot`. `twice`: of a node's own, which the engine
         calls; the others are for gradients of some of its results. `relaid`: `backward(ctx, what was kept, gradients)`, of ATen's calls,
-        for inputs whose data has another layout by now."""
+        for inputs whose data has another layout by now. `once`: it runs this time alone, as ATen's calls."""
         mask, used = share.mask, iter(b.tangents)
         arrives = {h.vid: next(used) for h, on in zip(self.plan.differentiable, mask, strict=True) if on}
         params = [f"g{i}" for i in range(len(self.plan.heads) + len(self.plan.exports))]
@@ -284,6 +285,11 @@ class AutogradRegion:
 
         def preamble(w: Writer) -> list[str]:
             lines = []
+            later = self.plan.trace.read_later
+            if twice is not None and later.places:
+                told = tuple_text(list(map(str, self.shared_by_result())))
+                w.globals.update(_as_read=later, _read_anew=functools.partial(self.run_anew, share))
+                lines.append(f"if not _as_read(): return _read_anew(ctx, {told}, {', '.join(params)})")
             if twice is not None:
                 w.globals.update(_grad_on=is_grad_enabled, _twice=twice, _partial=functools.partial(self.run_partial, share))
                 w.globals.update(ASKED)
@@ -328,7 +334,7 @@ class AutogradRegion:
 
         name, checks, ops = f"{self.name}_backward", self.checks_of(b), b.ops
         leading = ("ctx", *(["kept"] if relaid else []), *params)
-        if self.lower is not None and not relaid:
+        if self.lower is not None and not relaid and not once:
             given = [*self.full.reads, *b.tangents, *self.full.symbols]
             ops = self.lower(Program(name, self.scope, given, b.grads, ops, asserts=[c.expr for c in checks])).steps
         writer = Writer(name, self.scope, [], b.grads, ops, checks, leading=leading, preamble=preamble, closing=closing)
@@ -442,6 +448,25 @@ class AutogradRegion:
             with turns.compiling:  # the background may be lowering this very region
                 fn = self.partial.get(key) or self.partial.setdefault(key, self.build_partial(replace(share, mask=mask)))
         return fn(ctx, *grads)
+
+    def run_anew(self, share: Share, ctx: Any, shared: tuple, *grads: Any) -> tuple:
+        """The backward part where a function of the program's, or a hook, would read something else than where it was captured: traced
+        anew, as CPython runs that code now. Nobody keeps it."""
+        mask = tuple(grads[i] is not None for i, h in enumerate(self.plan.heads) if h.vid in self.plan.differentiable_vids)
+        if not any(mask):
+            return (None,) * len(self.plan.inputs)
+        odd = any([g is not None and (ASKED["_wrapped"](g) or ASKED["_batched"](g)) for g in grads])
+        with turns.compiling, _disable_current_modes():
+            now = replace(share, mask=mask)
+            try:
+                b = None if odd or is_grad_enabled() else self.trace_partial(self.full, mask, share.slots)
+            except Reconsider as e:
+                raise theirs(e) from None
+            if b is None:
+                raise RuntimeError(CHANGED_SINCE)
+            fn = self.write_backward(self.with_sizes(b), now, once=True).fn
+        found: tuple = fn(ctx, *grads)
+        return found
 
     def build_partial(self, share: Share) -> Callable:
         """Trace the backward part for some heads of a node."""
@@ -577,6 +602,13 @@ class AutogradRegion:
 
         plan = self.plan
         return Writer(self.name, self.scope, plan.inputs, plan.outputs, [], [], preamble=preamble, replay=plan.replay).finish(False)
+
+
+def theirs(e: BaseException) -> BaseException:
+    """What the program's code raised, if that is why a backward part could not be traced."""
+    while isinstance(e, Reconsider) and e.__cause__ is not None:
+        e = e.__cause__
+    return RuntimeError(CHANGED_SINCE) if isinstance(e, Untraceable) else e
 
 
 class Relaid:

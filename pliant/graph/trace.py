@@ -13,6 +13,7 @@ from pliant.graph import casts, distributed_tensors, handlers, probe, symnode
 from pliant.graph.dispatch import apply_metadata, copy_bits, dispatch, is_dense, twin
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients, has_no_history, torch
+from pliant.graph.read_later import ReadLater
 from pliant.graph.record import CONTAINERS, PENDING, Bind, Op, TorchOp, settled
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.schema import written
@@ -158,6 +159,7 @@ class Trace:
         self.by_value = False  # whether such an operand may be written to, if the results are not used any more (export)
         self.stale: set[int] = set()  # storage ids of such results
         self.behind: dict[Any, list[TracedTensor]] = {}  # node of an `autograd.Function`, or a number (a hook) -> what it reads back then
+        self.read_later = ReadLater()  # what such a node, or a hook, reads of the outside then
         self.zeros: set[int] = set()  # storage ids of zeros that stand for a derivative which is not there
         self.own_leaves: set[int] = set()  # vids of tensors that the program made and told to have gradients
         self.rebound_leaves: set[int] = set()  # those among them that were given other memory, whose versions are their own

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.read_later import of_class
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import class_writes, globalstate, namespaces, shadows, tracebacks
@@ -44,6 +45,8 @@ def lookup(cls: type, name: str) -> Any:
     """The class attribute (unbound) that the MRO gives, or UNSET; guarded once per capture."""
     world = vm.world
     key = (cls, name)
+    if vm.heard is not None:
+        vm.heard.append((of_class, cls, name))
     r = world.lookups.get(key, MISSING)
     if r is not MISSING:
         return r
@@ -522,7 +525,7 @@ def type_getattr(cls: type, name: str) -> Any:
     world = vm.world
     key = (id(cls), name)
     r = world.reads.get(key, UNSET)
-    if r is not UNSET:
+    if r is not UNSET and vm.heard is None:
         return r
     guard_metaclass(cls)
     meta = type(cls)

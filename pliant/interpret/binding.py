@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from pliant.graph.read_later import OF_FUNCTIONS, of_function
 from pliant.guards import source as S
 from pliant.interpret.capture import UNSET
 from pliant.interpret.decode import decode
@@ -144,6 +145,8 @@ def in_closure(fn: Any, name: str) -> Any:
 def make_frame(fn: Any, loc: list, *, func_source: Any = None) -> Frame:
     """A frame ready to run `fn` on bound locals; registers the outside cells that its closure reaches."""
     vm.world.interpreted[id(fn)] = fn
+    if vm.heard is not None:
+        vm.heard.extend([(of_function, fn, name) for name in OF_FUNCTIONS])
     d = decode(fn.__code__)
     loc += d.template[len(loc) :]
     f = Frame(d, fn, loc, fn.__globals__)

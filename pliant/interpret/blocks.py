@@ -108,6 +108,7 @@ def fit(world: World, module: Any, forward: Any) -> bool:
         and scope.oracle is None
         and scope.events is None
         and not vm.asking
+        and not vm.rehearsing
         and vm.exc is None
         and not world.data_views
         and not world.tensor_writes

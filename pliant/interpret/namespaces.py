@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from pliant.graph.read_later import of_dict
 from pliant.guards import source as S
 from pliant.interpret.capture import UNSET
 from pliant.interpret.state import vm
@@ -24,6 +25,8 @@ def item(mod: Any, name: str) -> Any:
     """What the dict of a module has under `name`, guarded. UNSET: nothing, which is guarded, too."""
     world, d = vm.world, dict_of(mod)
     key = (id(d), name)
+    if vm.heard is not None:
+        vm.heard.append((of_dict, d, name))
     if key in world.global_writes:
         return world.global_writes[key][2]
     r = world.reads.get(key, UNSET)

@@ -13,6 +13,7 @@ from typing import Any
 from pliant.bytecode import kinds as K
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.graph.originals import operator, torch
+from pliant.graph.read_later import in_cell, of_dict
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
@@ -161,6 +162,8 @@ def read_cell(cell: Any, f: Any, i: int) -> Any:
             return cell.cell_contents
         except ValueError:
             raise unbound_cell(f, i) from None
+    if vm.heard is not None:
+        vm.heard.append((in_cell, cell, None))
     got = world.cell_values.get(key)
     if got is None:
         try:
@@ -240,6 +243,8 @@ def global_value(g: dict, name: str) -> Any:
 def found_global(g: dict, name: str) -> Any:
     world = vm.world
     key = (id(g), name)
+    if vm.heard is not None:
+        vm.heard.append((of_dict, g, name))
     r = world.reads.get(key, UNSET)
     if r is not UNSET:
         return r

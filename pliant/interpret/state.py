@@ -137,6 +137,7 @@ class Session:
     asking: int = 0  # how many `__hash__` and `__eq__`, which C code calls for a container, are running
     hashing: int = 0  # how many of these are `__hash__`
     rehearsing: int = 0  # how many backward functions are being interpreted for their guards alone
+    heard: list | None = None  # what such a one reads of the outside (`late_reads.py`)
     # what earlier attempts have found: where to break
     break_serial: int = -1
     break_count: int = -1

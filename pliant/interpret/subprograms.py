@@ -9,6 +9,7 @@ Who explores runs until nothing new is read (`settled`), and sees to it that the
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import random
 import types
@@ -26,7 +27,7 @@ from pliant.graph.originals import gradients
 from pliant.graph.schema import op_info, written
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import WALKED, TracedTensor, held_in, leaves, tensors_of
-from pliant.interpret import globalstate
+from pliant.interpret import globalstate, late_reads
 from pliant.interpret.effects import effects_of
 from pliant.interpret.generators import Generator
 from pliant.interpret.grown_lists import Grown
@@ -358,13 +359,14 @@ def rehearsed(
     """
     trace, scope = vm.trace, vm.scope
     n, n_torch, unchanged = len(trace.ops), len(trace.torch_ops), Unchanged()
-    names, vids = proxies(held or [])
+    names, vids, copies = proxies(held or [])
+    heard = late_reads.Heard(code, what, copies) if held is not None else None
     first = trace.next_vid
     token, before, asserts = scope.snapshot(), set(scope.symbols), len(scope.asserts)
     memory = remembered(trace)
     vm.rehearsing += 1
     try:
-        with gradients(False):
+        with gradients(False), heard or contextlib.nullcontext():
             out = run()
     except (Break, Restart, LoopBackSignal):
         raise
@@ -375,6 +377,8 @@ def rehearsed(
     finally:
         vm.rehearsing -= 1
     ops = trace.ops[n:]
+    if heard is not None:
+        heard.settle(replay is not None)
     if replay is not None:
         replay.learn(ops, out, len(scope.asserts) - asserts)
     del trace.ops[n:], trace.torch_ops[n_torch:]
@@ -401,10 +405,12 @@ def rehearsed(
     return out
 
 
-def proxies(values: list[Any]) -> tuple[set[str], set[int]]:
-    """The symbols, and the tensors by vid, that objects made in this capture hold; objects from outside are not entered."""
+def proxies(values: list[Any]) -> tuple[set[str], set[int], set[int]]:
+    """The symbols, the tensors by vid, and the copies of outside containers by id, that objects made in this capture hold; objects from
+    outside are not entered."""
     names: set[str] = set()
     vids: set[int] = set()
+    copies: set[int] = set()
     seen: set[int] = set()
     stack = list(values)
     while stack:
@@ -412,6 +418,8 @@ def proxies(values: list[Any]) -> tuple[set[str], set[int]]:
         if id(v) in seen:
             continue
         seen.add(id(v))
+        if id(v) in vm.world.by_copy:
+            copies.add(id(v))
         if type(v) is TracedTensor:
             vids.add(v.vid)
             stack += [*v.sizes, *v.strides, v.offset]
@@ -433,7 +441,7 @@ def proxies(values: list[Any]) -> tuple[set[str], set[int]]:
             stack += getattr(v, "__dict__", {}).values()
             if isinstance(v, torch.autograd.function.BackwardCFunction):
                 stack += v.saved_tensors
-    return names, vids
+    return names, vids, copies
 
 
 def roots() -> list[Any]:

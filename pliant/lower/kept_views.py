@@ -21,7 +21,13 @@ class KeptViews:
     def __init__(self, program: list[Op], slots: list[TracedTensor]) -> None:
         self.program = program
         self.slots = {t.vid: t for t in slots}
-        self.steps = {} if liveness.any_restrides(program) else views.view_steps(program)
+        laid_out_once = not liveness.any_restrides(program)
+        self.steps = views.view_steps(program) if laid_out_once else {}
+        for op in program if laid_out_once else ():  # a `detach()` of what has no gradient keeps its memory, too
+            if op.target is views.DETACH and op.outs[0].vid not in self.steps:
+                base = op.args[0]
+                if base.vid in self.slots or base.vid in self.steps:
+                    self.steps[op.outs[0].vid] = views.ViewStep(op, base)
         self.aliases: dict[int, TracedTensor] = {}
 
     def below(self, t: TracedTensor) -> TracedTensor | None:

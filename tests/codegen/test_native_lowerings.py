@@ -186,3 +186,22 @@ def test_a_sum_of_one_negative_zero_is_zero(of, dtype):
     for values in ([-0.0], [-0.0, -0.0], [-0.0, 1.0], [2.0], [-0.0] * 5):
         x = torch.tensor(values, dtype=dtype)
         assert str(compiled(x)) == str(OF_ONE_ELEMENT[of](x)), values
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["layer", "batch", "batch of before"])
+def test_norms_without_a_bias_add_a_zero_as_eager_does(name, weighted):
+    def fn(x, w):
+        w = w if weighted else None
+        if name == "layer":
+            return F.layer_norm(x * 2, (x.shape[1],), w)
+        seen = (None, None) if name == "batch" else (torch.zeros(x.shape[1], dtype=x.dtype), torch.ones(x.shape[1], dtype=x.dtype))
+        return F.batch_norm(x * 2, *seen, w, None, name == "batch")
+
+    compiled = pliant.compile(fn, backend="native", background=False)
+    for dtype in (torch.float32, torch.float64):
+        for row in ([-0.0], [-0.0, -0.0], [-0.0, 1.0, -1.0]):
+            x, w = torch.tensor([row, row], dtype=dtype), torch.full((len(row),), -1.0, dtype=dtype)
+            want, found = fn(x, w), compiled(x, w)
+            torch.testing.assert_close(found, want)
+            assert torch.equal(torch.signbit(found), torch.signbit(want))

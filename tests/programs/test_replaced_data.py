@@ -128,3 +128,27 @@ def test_gradients_of_gradients_where_the_dtype_is_another() -> None:
     assert torch.equal(g, x.exp() * w[:3].float())
     with pytest.raises(RuntimeError, match="given other data"):
         g.sum().backward()
+
+
+DETACHED = {
+    "detach": lambda x, w: w.detach() * x,
+    "data": lambda x, w: (w.data * x, w * 2)[0],
+    "a view of it": lambda x, w: x @ w.detach().t(),
+    "twice": lambda x, w: w.detach().detach() * x,
+    "beside itself": lambda x, w: w.detach() * x + w * x.sin(),
+}
+
+
+@pytest.mark.parametrize("name", DETACHED)
+@pytest.mark.parametrize("leaf", [False, True])
+def test_what_is_detached_keeps_the_memory_of_then(name: str, leaf: bool) -> None:
+    fn, told = DETACHED[name], []
+    for f in (fn, pliant.compile(fn, background=False)):
+        for change in (lambda w: setattr(w, "data", w.data * 1.5), lambda w: w.data.mul_(1.5)):
+            for rows in (2, 3):
+                x, w = torch.ones(rows, 3, requires_grad=True), torch.full((3 if name == "a view of it" else 1, 3), 2.0, requires_grad=leaf)
+                y = f(x, w)
+                change(w)
+                y.sum().backward()
+                told.append((x.grad, w.grad))
+    torch.testing.assert_close(told[4:], told[:4])

@@ -353,3 +353,148 @@ def test_a_backward_part_beside_writes_to_what_it_does_not_read():
         compiled(x).sum().backward()
     assert pliant.stats()["graph_breaks"] == 0
     assert log == [2, 3, 4]
+
+
+class Scale:
+    whole = 2.0
+
+    def __init__(self):
+        self.k, self.on, self.items, self.by_name, self.pair = 2.0, True, [1.5, 2.5], {"a": 3.0}, (1.0, [4.0])
+
+    @property
+    def twice(self):
+        return self.k * 2
+
+    @classmethod
+    def of_class(cls):
+        return cls.whole
+
+
+SCALE_OF, TABLE, FACTOR_OF = Scale(), {"k": 2.0}, 1.0
+
+
+def counting():
+    n = 2.0
+
+    def get():
+        return n
+
+    def put(v):
+        nonlocal n
+        n = v
+
+    return get, put
+
+
+GET, PUT = counting()
+
+
+def read_by_function(g):
+    return g * FACTOR_OF
+
+
+FUNCTION = read_by_function
+
+LATER = {
+    "a global": (lambda: FACTOR_OF, lambda s: globals().__setitem__("FACTOR_OF", s)),
+    "an item": (lambda: TABLE["k"], lambda s: TABLE.__setitem__("k", s)),
+    "no item": (lambda: TABLE.get("z", 1.0), lambda s: TABLE.__setitem__("z", s)),
+    "an attribute": (lambda: SCALE_OF.k, lambda s: setattr(SCALE_OF, "k", s)),
+    "no attribute": (lambda: getattr(SCALE_OF, "more", 1.0), lambda s: setattr(SCALE_OF, "more", s)),
+    "a flag": (lambda: 2.0 if SCALE_OF.on else 3.0, lambda s: setattr(SCALE_OF, "on", s == 5.0)),
+    "an item of an attribute": (lambda: SCALE_OF.items[1], lambda s: SCALE_OF.items.__setitem__(1, s)),
+    "another list": (lambda: sum(SCALE_OF.items), lambda s: setattr(SCALE_OF, "items", [s])),
+    "a list that grows": (lambda: sum(SCALE_OF.items), lambda s: SCALE_OF.items.append(s)),
+    "a list in a tuple": (lambda: SCALE_OF.pair[1][0], lambda s: SCALE_OF.pair[1].__setitem__(0, s)),
+    "a property": (lambda: SCALE_OF.twice, lambda s: setattr(SCALE_OF, "k", s)),
+    "a class": (lambda: SCALE_OF.of_class(), lambda s: setattr(Scale, "whole", s)),
+    "an attribute over a class's": (lambda: SCALE_OF.whole, lambda s: setattr(SCALE_OF, "whole", s)),
+    "another object": (lambda: SCALE_OF.k, lambda s: globals().__setitem__("SCALE_OF", Scale()) or setattr(SCALE_OF, "k", s)),
+    "a cell": (lambda: GET(), lambda s: PUT(s)),
+    "a function": (lambda: read_by_function(1.0), lambda s: globals().__setitem__("read_by_function", lambda g: g * s)),
+}
+
+
+class ReadsLater(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, read):
+        ctx.read = read
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.read(), None
+
+
+def in_a_function(x, read):
+    return ReadsLater.apply(x, read) * x
+
+
+def in_a_hook(x, read):
+    y = x * 2
+    y.register_hook(lambda g: g * read())
+    return y * x
+
+
+@pytest.mark.parametrize("where", [in_a_function, in_a_hook])
+@pytest.mark.parametrize("what", LATER)
+def test_what_the_caller_changes_before_gradients_arrive_is_read_then(what, where, monkeypatch):
+    read, change = LATER[what]
+    told = []
+    for compiling in (False, True):
+        pliant.reset()
+        for name, value in (("SCALE_OF", Scale()), ("TABLE", {"k": 2.0}), ("FACTOR_OF", 1.0), ("read_by_function", FUNCTION)):
+            monkeypatch.setitem(globals(), name, value)
+        monkeypatch.setattr(Scale, "whole", 2.0)
+        PUT(2.0)
+        fn = pliant.compile(where, background=False) if compiling else where
+        found = []
+        for i, again in ((0, False), (1, False), (2, True), (3, False), (3, True)):
+            x = torch.linspace(-1, 1, 2 + i % 2).requires_grad_()
+            y = fn(x, read)
+            if i == 1 or i == 3:
+                change(3.0 + i)
+            y.sum().backward(retain_graph=again)
+            if again:
+                change(5.0 + i)
+                y.sum().backward()
+            found.append(x.grad)
+        told.append(found)
+    torch.testing.assert_close(told[1], told[0])
+
+
+def test_state_that_is_read_when_gradients_arrive_does_not_break_the_graph():
+    compiled = pliant.compile(in_a_function, fullgraph=True, background=False)
+    pliant.reset()
+    for rows in (2, 3, 4):
+        x = torch.linspace(-1, 1, rows).requires_grad_()
+        compiled(x, LATER["an attribute"][0]).sum().backward()
+    assert pliant.stats()["graph_breaks"] == 0
+
+
+def test_what_a_changed_function_raises_when_gradients_arrive(monkeypatch):
+    monkeypatch.setitem(globals(), "SCALE_OF", Scale())
+    compiled = pliant.compile(in_a_function, background=False)
+    x = torch.ones(2, requires_grad=True)
+    y = compiled(x, LATER["an item of an attribute"][0])
+    SCALE_OF.items.clear()
+    with pytest.raises(IndexError, match="list index out of range"):
+        y.sum().backward()
+
+
+def test_a_copy_that_the_context_holds_is_not_read_in_place_of_the_table(monkeypatch):
+    told = []
+    for fn in (write_nothing, pliant.compile(write_nothing, background=False)):
+        STATE["k"], ITEMS[0] = 2.0, 3.0
+        monkeypatch.setitem(globals(), "FACTOR", 1.0)
+        for _ in range(3):
+            x = torch.ones(2, requires_grad=True)
+            y = fn(x)
+            STATE["k"] += 1.0
+            y.sum().backward()
+            told.append(x.grad)
+    torch.testing.assert_close(told[3:], told[:3])
+
+
+def write_nothing(x):
+    return Reads.apply(x, STATE)

@@ -116,8 +116,7 @@ def with_statistics_of_batch(b: Builder, o: Any, x: Any, weight: Any, bias: Any,
     y = d * rstd
     if weight is not None:
         y = y * up(s.load(weight, [0]))
-    if bias is not None:
-        y = y + up(s.load(bias, [0]))
+    y = y + (0.0 if bias is None else up(s.load(bias, [0])))  # ATen adds a zero, too, which makes 0.0 of -0.0
     s.store(o.outs[0], y, axes)
     for t, value in zip(o.outs[1:], (mean, rstd), strict=True):
         if b.needed(t):
@@ -141,9 +140,7 @@ def _batch_norm_inference(b: Builder, o: Any) -> None:
     scale = 1.0 / sqrt(up(s.load(var, [1])) + float(eps))
     if weight is not None:
         scale = scale * up(s.load(weight, [1]))
-    shift = -(up(s.load(mean, [1])) * scale)
-    if bias is not None:
-        shift = shift + up(s.load(bias, [1]))
+    shift = (0.0 if bias is None else up(s.load(bias, [1]))) - up(s.load(mean, [1])) * scale
     s.store(o.outs[0], v * scale + shift)
 
 

@@ -274,8 +274,7 @@ def _layer_norm(b: Builder, o: Any) -> None:
     last = list(range(len(s.sizes) - k, len(s.sizes)))
     if weight is not None:
         y = y * up(s.load(weight, last))
-    if bias is not None:
-        y = y + up(s.load(bias, last))
+    y = y + (0.0 if bias is None else up(s.load(bias, last)))  # ATen adds a zero, too, which makes 0.0 of -0.0
     s.store(o.outs[0], y, axes)
     for out, value in zip(o.outs[1:], (mean, scale), strict=True):
         if b.needed(out):

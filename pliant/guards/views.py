@@ -60,7 +60,7 @@ def only_writes(stream: Any) -> bool:
         if write not in WRITES or flush not in FLUSHES:
             return False
     own = stream.__dict__
-    if "write" in own or "flush" in own:
+    if "flush" in own or "write" in own and not getattr(own["write"], "only_writes", False):  # what verification writes with says so
         return False
     if isinstance(stream, io.StringIO):
         return True

@@ -100,6 +100,7 @@ def recorded(shown: bool) -> Iterator[list[str]]:
         text.append(s)
         return original(s) if shown else len(s)  # type: ignore[misc]
 
+    write.only_writes = own is None  # type: ignore[attr-defined]  # to `guards.views.only_writes`
     try:
         out.write = write  # type: ignore[method-assign]
     except (AttributeError, TypeError):  # a stream of another kind is let be: what is printed comes twice

@@ -42,7 +42,8 @@ def set_nesting(v: int) -> None:
     while nesting() < v:
         torch.autocast_increment_nesting()
     while nesting() > v:
-        torch.autocast_decrement_nesting()
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()  # as where the program leaves the outermost region itself
 
 
 def default_device() -> Any:

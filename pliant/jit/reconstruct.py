@@ -266,7 +266,7 @@ class Builder:
         raise CannotReconstruct("a cycle of immutable objects")
 
     def make(self, value: Any, row: Row) -> str:
-        p = Pending(self.fresh(), row.empty is not None, is_class=isinstance(value, type))
+        p = Pending(self.fresh(), row.empty is not None, is_class=issubclass(type(value), type))  # `isinstance` would ask the value
         self.memo[id(value)] = p
         self.log.append(id(value))
         self.keep.append(value)

@@ -475,3 +475,45 @@ def test_an_lstm_is_trained():
             y.sum().backward()
     for a, b in zip(want.parameters(), got.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad)
+
+
+def trained(data, model, optimizer, scaler, loss_fn, skipped, scales):
+    for i, (x, target) in enumerate(data):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.half, enabled=scales):
+            output = model(x)
+            loss = loss_fn(output, target)
+        if scales:
+            scaler.scale(loss).backward()
+            if i == skipped and scaler.is_enabled():
+                with torch.no_grad():
+                    model[1].weight.grad.fill_(float("inf"))
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            loss.backward()
+            if not scaler.is_enabled() or i != skipped:
+                optimizer.step()
+
+
+def grad_scaled(enabled):
+    """Two models, one plain and one under autocast, whose scaler may be off; a gradient is infinite once."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    scaled = copy.deepcopy(plain)
+    data = [(torch.randn(8, 8), torch.randn(8, 8)) for _ in range(4)]
+    scaler = torch.GradScaler(device="cpu", init_scale=128.0, growth_factor=2.0, enabled=enabled, growth_interval=1)
+    optimizers = [torch.optim.AdamW(m.parameters(), lr=1.0) for m in (plain, scaled)]
+    trained(data, plain, optimizers[0], scaler, nn.MSELoss(), 2, False)
+    trained(data, scaled, optimizers[1], scaler, nn.MSELoss(), 2, True)
+    ps = [*plain.parameters(), *scaled.parameters()]
+    return [p.detach().clone() for p in ps], [p.grad.clone() for p in ps], scaler.get_scale()
+
+
+def test_casts_of_weights_do_not_outlive_a_step():
+    """Where the graph breaks under autocast, CPython's part fills autocast's cache; compiled code that leaves the region empties it."""
+    compiled = pliant.compile(grad_scaled, strict=True, background=False, backend="aten")
+    for enabled in (True, False):
+        for a, b in zip(grad_scaled(enabled)[:2], compiled(enabled)[:2]):
+            for v, w in zip(a, b):
+                torch.testing.assert_close(v, w, equal_nan=True)

@@ -16,6 +16,7 @@ from pliant.graph.arriving import TAKEN, Arrived, arrived
 from pliant.graph.distributed_tensors import LOCAL, build, is_distributed, of_gradient
 from pliant.graph.masked_tensors import DATA, MASK, NAMES, OF_RESULT, is_masked
 from pliant.graph.originals import ORIGINAL, gradients, torch
+from pliant.graph.read_later import of_class
 from pliant.graph.rules.shape import known_equal
 from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, make
 
@@ -257,7 +258,7 @@ def made(cls: type, given: tuple, named: dict, attributes: dict) -> Any:
 
 def in_slot(w: Any, name: str, value: Any) -> bool:
     """Put an attribute of a wrapper into the slot that its class has for it, if it has one (`__slots__`)."""
-    raw = next((vars(c)[name] for c in type(w).__mro__ if name in vars(c)), None)
+    raw = of_class(type(w), name)
     if type(raw) is not types.MemberDescriptorType:
         return False
     raw.__set__(w, value)

@@ -82,14 +82,6 @@ class Question:
         """The function; None if it is gone."""
         return self.held() if type(self.held) is weakref.ref else self.held
 
-    def ask(self) -> Any:
-        """The answer now; a `Raised` if it raises."""
-        fn = self.fn
-        try:
-            return fn(*self.args, **self.kwargs)  # type: ignore[misc]
-        except Exception as e:
-            return Raised(type(e), str(e))
-
     def __call__(self) -> bool:
         held = self.held  # asked by each call: no further function is called for what is the very object
         fn = held() if type(held) is weakref.ref else held

@@ -30,7 +30,7 @@ from pliant.jit.weak_ids import WeakIdDict
 
 FEW = 16
 SOME, MANY = 2, 4
-EACH = 8
+EACH = 5
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 
 

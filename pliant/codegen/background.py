@@ -29,9 +29,10 @@ EXIT_S = 1.0
 class Job(Protocol):
     """Something to be made. `size`: operations of its graph, for the bound on memory. `frame_id`, `name`: whose it is, for events.
 
-    `done`: what it makes is in use.
+    `done`: what it makes is in use. `stores`: all that it does is to write to the disk.
     """
 
+    stores: bool
     size: int
     frame_id: str
     name: str
@@ -49,6 +50,18 @@ class Job(Protocol):
 
 class Dropped(BaseException):
     """The work of a job is not wanted any more. BaseException: not an error of what it leaves."""
+
+
+@contextlib.contextmanager
+def telling(job: Job) -> Iterator[None]:
+    """What a job raises is an event: nobody is there to whom it could be raised."""
+    try:
+        yield
+    except Dropped:
+        pass
+    except BaseException as e:
+        events.count("background_errors")
+        events.emit("background_error", frame_id=job.frame_id, name=job.name, error=f"{type(e).__name__}: {e}")
 
 
 class Background:
@@ -105,22 +118,13 @@ class Background:
                 self.size -= job.size
                 pace = self.pace = turns.Pace(self.stop)
                 pace.hurry = bool(self.waiting) or self.ending
-            with turns.taking(pace):
-                self.one(job)
+            with turns.taking(pace), telling(job):
+                self.stop()
+                job.run()
             del job
             with self.changed:
                 if self.thread is me:
                     self.running = self.pace = None
-
-    def one(self, job: Job) -> None:
-        try:
-            self.stop()
-            job.run()
-        except Dropped:
-            pass
-        except BaseException as e:  # nobody is there to whom it could be raised
-            events.count("background_errors")
-            events.emit("background_error", frame_id=job.frame_id, name=job.name, error=f"{type(e).__name__}: {e}")
 
     def stop(self) -> None:
         """Raises Dropped if the job under way is not wanted any more."""
@@ -147,6 +151,16 @@ class Background:
                 return not self.jobs
             finally:
                 self.waiting -= 1
+
+    def store(self) -> None:
+        """Write to the disk now what was left for later, for at most `EXIT_S` seconds."""
+        with self.changed:
+            left = [job for job in self.jobs if job.stores]
+        ends = time.monotonic() + EXIT_S
+        for job in left:
+            if time.monotonic() < ends:
+                with telling(job):
+                    job.run()
 
     def clear(self) -> None:
         """Drop what waits, and what is under way as soon as it rests."""

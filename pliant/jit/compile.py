@@ -218,8 +218,9 @@ def compiled_within(args: tuple, kwargs: dict) -> Any:
 
 
 def reset() -> None:
-    """Forget everything compiled, learned and counted. Compiled functions stay usable and start anew."""
+    """Forget everything compiled, learned and counted. Compiled functions stay usable and start anew; what is on the disk stays there."""
     with turns.compiling:  # so that nothing of before is told afterwards
+        tasks.store()
         tasks.clear()
         reset_all()
         source.clear_interned()

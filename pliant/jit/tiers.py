@@ -41,6 +41,8 @@ class Exchange:
     `kept`: the function whose entry the disk is to have, and its code even if the entry is gone by then; None if it is not kept.
     """
 
+    stores = False
+
     def __init__(
         self, emitted: Emitted, frame_id: str, strict: bool, ready: Callable[[Executable], None], kept: bytes | None = None
     ) -> None:
@@ -111,6 +113,7 @@ class Exchange:
 class Storing:
     """A job of the background: something goes to the disk. The child of a fork leaves it to its parent."""
 
+    stores = True
     size = 1
     frame_id = ""
     done = False

@@ -107,6 +107,21 @@ answer = pliant.stats()["captures"], "llvmlite.binding" in sys.modules
 """
 
 
+RESET = """
+import os, pliant, program
+x = torch.linspace(-1, 1, 12).reshape(4, 3)
+answer = []
+for _ in range(2):
+    assert torch.allclose(pliant.compile(program.f, strict=True, backend="aten")(x), program.f(x), atol=1e-6)
+    answer.append([pliant.stats()[n] for n in ("captures", "from_disk")])
+    pliant.reset()
+"""
+
+
+def test_what_was_left_for_later_outlives_a_reset(processes: Processes, home: pathlib.Path) -> None:
+    assert processes.fresh(RESET, str(home))["answer"] == [[2, 0], [0, 2]]
+
+
 def test_a_warm_start_needs_no_llvm(processes: Processes, home: pathlib.Path) -> None:
     """Machine code from the disk is put into memory by pliant itself: LLVM takes more time to import than all the rest."""
     assert processes.fresh(WARM.format(background=0), str(home))["answer"] == [2, True]

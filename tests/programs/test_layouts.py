@@ -518,3 +518,27 @@ def test_strides_of_dims_of_one_may_change(name: str, backend: str) -> None:
             assert torch.equal(a, b) and a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
             assert a._is_view() == b._is_view()
     assert pliant.stats()["captures"] - before <= 1
+
+
+CROPPED = {
+    "added": lambda a, x: a[..., : x.size(-1)] + x,
+    "rows": lambda a, x: a[..., : x.size(-2), : x.size(-1)] * x,
+    "after a convolution": lambda a, x: F.mse_loss(F.interpolate(a[:, :1], scale_factor=2.0)[..., : x.size(-2), : x.size(-1)], x[:, :1]),
+    "of one channel": lambda a, x: torch.where(x[:, :1] > 0, a[:, :1, : x.size(-2), : x.size(-1)], x[:, :1]),
+    "made alike": lambda a, x: torch.ones_like(a[..., : x.size(-1)]) * a[..., : x.size(-1)].clone()[..., : x.size(-2), :],
+    "of another dtype": lambda a, x: a[..., : x.size(-2), : x.size(-1)].double() + x,
+}
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("name", CROPPED)
+def test_what_is_cropped_to_fit(name: str, backend: str) -> None:
+    """Whether something is cut off in the end decides nothing where results are row-major anyway."""
+    fn = CROPPED[name]
+    run, before = pliant.compile(fn, backend=backend, background=False), pliant.stats()["captures"]
+    for h, w in [(5, 5), (6, 5), (5, 6), (6, 6), (7, 8), (8, 8)]:
+        a, x = torch.randn(2, 3, h if name in ("added", "made alike") else h + h % 2, w + w % 2), torch.randn(2, 3, h, w)
+        expected, found = fn(a, x), run(a, x)
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()
+    assert pliant.stats()["captures"] - before <= 1

@@ -246,9 +246,7 @@ def trace_strides(
             if shape[j] not in (0, 1) and stride[j] * shape[j] == st:
                 out[i] = out[j] * sizes[j]
                 break
-        if out[i] is None and shape[i] == 1:
-            out[i] = spec[i] = st
-        elif out[i] is None:
+        if out[i] is None:
             name = world.new_symbol(source.stride(i), "t")
             out[i] = to_sym(scope, scope.backed(name, hint=st, size_like=True, source=source.stride(i)))
         elif type(out[i]) is int:

@@ -194,3 +194,79 @@ def test_items_that_are_no_texts():
 
     words = [["a", "b", 3, "c", "d", "e"], ["a", "b", "c", "d", "e", "f"], [1, 2, 3, 4, 5, 6], [("a",), "b", None, "c", "d", "e"]]
     check(fn, *[(xs, words[k % 4]) for k, (xs, _) in enumerate(PARTS)], must_compile=False)
+
+
+class Part:
+    def __init__(self, n: int) -> None:
+        self.rows, self.at = range(n, 2 * n, 2), slice(n, None)
+
+
+def of_ranges(x, r):
+    total = x[0] * len(r)
+    for i in r:
+        total = total + x[i]
+    return total, r.stop, 9 in r
+
+
+OF_SLICES = {
+    "an argument": (lambda x, s: (x[s] * 2, s), lambda n: (slice(n, 2 * n),)),
+    "some": (lambda x, a, b: (x[a, b], a == b, x[b].sum()), lambda n: (slice(None, n), slice(-n, None))),
+    "with a step": (lambda x, s: (x[s], s.start, s.step), lambda n: (slice(3, None, n),)),
+    "in a list": (lambda x, parts: [x[s].sum() for s in parts], lambda n: ([slice(0, n), slice(n, 2 * n)],)),
+    "of an object": (lambda x, p: x[p.at], lambda n: (Part(n),)),
+    "a write": (lambda x, s: (x.__setitem__(s, 1.0), x)[1], lambda n: (slice(n, 2 * n),)),
+}
+
+
+@pytest.mark.parametrize("name", OF_SLICES)
+def test_slices_whose_bounds_change(name):
+    """They are numbers as others are: symbols from the first change on."""
+    fn, given = OF_SLICES[name]
+    report = check(fn, *[(rows(30), *given(n)) for n in range(3, 20)], breaks=0)
+    assert report.captures <= 4 and report.graph_breaks == 0
+
+
+@pytest.mark.parametrize("fn", [of_ranges, lambda x, r: x[list(r)], lambda x, r: [x[i] for i in r][-1] * 2], ids=["loop", "list", "items"])
+def test_ranges_that_change(fn):
+    check(fn, *[(rows(30), range(n, 2 * n, 2)) for n in range(3, 15)], must_compile=False)
+    run = helpers.compiled(lambda x, p: fn(x, p.rows))
+    for n in range(3, 10):
+        run(rows(30), Part(n))
+    before = pliant.stats()["captures"]
+    for n in range(10, 15):
+        run(rows(30), Part(n))
+    assert pliant.stats()["captures"] - before <= 1
+
+
+class Splats:
+    """Points whose number changes while they are fitted, held by an object that is no module."""
+
+    def __init__(self, n: int) -> None:
+        self.mean, self.scale = torch.nn.Parameter(rows(n)), torch.nn.Parameter(torch.linspace(-1, 0, n))
+
+
+def fitted(mean, scale, x):
+    loss = ((mean @ x).tanh() * scale.exp()).sum()
+    loss.backward()
+    return loss.detach(), mean.grad.clone(), scale.grad.clone()
+
+
+FITTED = {
+    "arguments": (lambda m, s, x: fitted(m, s, x), lambda s: (s.mean, s.scale)),
+    "a dict": (lambda d, x: fitted(d["mean"], d["scale"], x), lambda s: ({"mean": s.mean, "scale": s.scale},)),
+    "an object": (lambda s, x: fitted(s.mean, s.scale, x), lambda s: (s,)),
+    "a list": (lambda s, x: fitted(*s, x), lambda s: ([s.mean, s.scale],)),
+}
+
+
+@pytest.mark.parametrize("of", FITTED)
+def test_parameters_outside_of_modules_whose_sizes_change(of):
+    """They are symbols after the first change, and so are all that changed with them."""
+    fn, given = FITTED[of]
+    with torch.enable_grad():
+        run, before = helpers.compiled(fn), pliant.stats()["captures"]
+        for n in range(5, 15):
+            x = torch.linspace(0, 1, 4)
+            for a, b in zip(fn(*given(Splats(n)), x), run(*given(Splats(n)), x), strict=True):
+                torch.testing.assert_close(b, a)
+        assert pliant.stats()["captures"] - before <= 2

@@ -489,3 +489,56 @@ def test_layouts_that_reach_beyond_the_memory(name: str, backend: str) -> None:
             except RuntimeError as e:
                 told.append((str(e), x.tolist()))
         assert told[0] == told[1]
+
+
+VIEWS_OF_ONE = {
+    "rows cut out of a longer one": lambda n: torch.arange(3.0 * n).view(1, -1)[:, n : 2 * n],
+    "a state that is what was left over": lambda n: torch.arange(12.0 * n).view(1, 4, -1)[..., n:],
+    "one channel": lambda n: torch.arange(3.0 * n * n).view(n, 1, -1)[..., n:],
+    "any stride": lambda n: torch.arange(2.0 * n).as_strided((1, n), (n * 7 % 11 + 2, 1)),
+}
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("name", VIEWS_OF_ONE)
+def test_strides_of_dims_of_one_may_change(name: str, backend: str) -> None:
+    """A batch of one whose rows lie in longer memory (streams, caches): its stride says nothing, and is no reason for another entry."""
+
+    def fn(x):
+        made = x * 2 + 1, x[:, 1:], x.reshape(-1), x.transpose(0, 1).contiguous(), torch.empty_like(x).zero_()
+        return *made, x.stride(), x.is_contiguous()
+
+    run, before = pliant.compile(fn, backend=backend, background=False), pliant.stats()["captures"]
+    for n in range(5, 12):
+        x = VIEWS_OF_ONE[name](n)
+        for a, b in zip(fn(x), run(x), strict=True):
+            if not isinstance(a, torch.Tensor):
+                assert a == b
+                continue
+            assert torch.equal(a, b) and a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
+            assert a._is_view() == b._is_view()
+    assert pliant.stats()["captures"] - before <= 1
+
+
+CROPPED = {
+    "added": lambda a, x: a[..., : x.size(-1)] + x,
+    "rows": lambda a, x: a[..., : x.size(-2), : x.size(-1)] * x,
+    "after a convolution": lambda a, x: F.mse_loss(F.interpolate(a[:, :1], scale_factor=2.0)[..., : x.size(-2), : x.size(-1)], x[:, :1]),
+    "of one channel": lambda a, x: torch.where(x[:, :1] > 0, a[:, :1, : x.size(-2), : x.size(-1)], x[:, :1]),
+    "made alike": lambda a, x: torch.ones_like(a[..., : x.size(-1)]) * a[..., : x.size(-1)].clone()[..., : x.size(-2), :],
+    "of another dtype": lambda a, x: a[..., : x.size(-2), : x.size(-1)].double() + x,
+}
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("name", CROPPED)
+def test_what_is_cropped_to_fit(name: str, backend: str) -> None:
+    """Whether something is cut off in the end decides nothing where results are row-major anyway."""
+    fn = CROPPED[name]
+    run, before = pliant.compile(fn, backend=backend, background=False), pliant.stats()["captures"]
+    for h, w in [(5, 5), (6, 5), (5, 6), (6, 6), (7, 8), (8, 8)]:
+        a, x = torch.randn(2, 3, h if name in ("added", "made alike") else h + h % 2, w + w % 2), torch.randn(2, 3, h, w)
+        expected, found = fn(a, x), run(a, x)
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()
+    assert pliant.stats()["captures"] - before <= 1

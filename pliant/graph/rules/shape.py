@@ -284,7 +284,7 @@ def iterated(
         return len(a) == len(b) and all([known_equal(trace, m, n) for m, n in zip(a, b)])
 
     if not (numbers and shape) and all([alike(t.sizes, shape) for t in tensors]):
-        if all(map(is_packed, tensors)):
+        if all(map(goes_inwards, tensors)) or all(map(is_packed, tensors)):
             return shape, row_major(trace, shape), True
         if len(shape) == 4 and all([is_packed(t, True) for t in tensors]):
             return shape, channels_last_strides(shape), False
@@ -293,6 +293,25 @@ def iterated(
     cast = [common is not None and t.dtype is not common and bool(t.sizes) for t in tensors]
     strides = permuted_strides(trace, shape, [(t.sizes, preserved_strides(trace, t) if c else t.strides) for t, c in zip(tensors, cast)])
     return shape, strides, all(map(same, strides, row_major(trace, shape)))
+
+
+def goes_inwards(x: TracedTensor) -> bool:
+    """Whether each dim is known to step further than the next one: parts of row-major tensors do, with gaps and without. All ways that
+    TensorIterator has of laying out a result come to row-major ones then, so that nobody need know whether there are gaps."""
+    scope, sizes, strides = x.trace.scope, list(map(key, x.sizes)), list(map(key, x.strides))
+
+    def known(compare: Any, m: Any, n: Any) -> bool:
+        return bool(scope.known_true(compare(m, n)))
+
+    if not strides or not known(ops.ge, strides[-1], 1):
+        return not strides
+    for d in range(len(strides) - 2, -1, -1):
+        a, b = strides[d], strides[d + 1]
+        if not known(ops.gt, a, b) and not known(ops.ge, ops.floordiv(a, b), 2):
+            of_one = known(ops.eq, sizes[d + 1], 1) and known(ops.eq, a, b)
+            if not (of_one and known(ops.ge, sizes[d], 1)):  # a dim of 1 may step as far as the one around it
+                return False
+    return True
 
 
 def is_packed(x: TracedTensor, channels_last: bool = False) -> bool:
@@ -367,6 +386,8 @@ def preserved_strides(trace: Any, x: TracedTensor) -> tuple:
     """Strides of `empty_like(x)` and `clone(x)` with the default memory format."""
     if x.dense:
         return x.strides
+    if all([trace.scope.known_true(ops.ge(key(n), 2)) for n in x.sizes]) and goes_inwards(x):
+        return row_major(trace, x.sizes)  # with gaps and without; a dim of 1 without would keep its own stride
     if is_dense_in_some_order(x):
         return x.strides
     return permuted_strides(trace, x.sizes, [(x.sizes, x.strides)])

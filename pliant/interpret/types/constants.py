@@ -14,16 +14,18 @@ from pliant.interpret.world import World
 
 TEXT = (str, bytes)
 SINGLE = (type(None), type(Ellipsis), type(NotImplemented))
+PARTS = ("start", "stop", "step")
 OF_TORCH = (torch.dtype, torch.layout, torch.memory_format)
 
 
 def locate_range(world: World, v: range, source: Source) -> Any:
-    """A constant; where loops over changing ranges have been seen, only its iteration is of interest."""
-    if world.loops_seen:
+    """A constant; where it has changed, or loops over changing ranges have been seen, only its iteration is of interest."""
+    parts, h = [source.attr(part) for part in PARTS], world.history
+    if world.loops_seen or h is not None and any(map(h.is_dynamic, parts)):
         return Opaque(v, source)
     world.guard(source, "TYPE_MATCH", range)
-    for part in ("start", "stop", "step"):  # equal ranges may differ in them
-        world.guard(source.attr(part), "EQ_MATCH", getattr(v, part))
+    for part, name in zip(parts, PARTS, strict=True):  # equal ranges may differ in them
+        world.guard(part, "EQ_MATCH", getattr(v, name))
     return v
 
 

@@ -111,8 +111,8 @@ def locate_size(world: World, v: Any, source: Source) -> Any:
 
 
 def locate_slice(world: World, v: slice, source: Source) -> slice:
-    """By value; bounds that are objects are located like any others."""
-    if all([type(b) in CONSTANT_TYPES for b in (v.start, v.stop, v.step)]):
+    """By value; bounds that are numbers, which may change, or objects are located like any others."""
+    if all([type(b) in CONSTANT_TYPES and type(b) is not int for b in (v.start, v.stop, v.step)]):
         return world.constant(v, source)
     world.guard(source, "TYPE_MATCH", slice)
     found = slice(*[world.locate(getattr(v, name), source.attr(name)) for name in ("start", "stop", "step")])

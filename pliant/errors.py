@@ -6,6 +6,9 @@ from __future__ import annotations
 class PliantError(Exception):
     """Root of pliant's own errors."""
 
+    def __init__(self, *args: object) -> None:
+        Exception.__init__(self, *args)  # under `pliant.install()` bases stand between, whose `__init__` asks for other things
+
 
 class GraphBreakError(PliantError):
     """`fullgraph=True` met something that cannot be captured: the message carries the break's explanation and fix."""
@@ -37,7 +40,9 @@ class VerificationError(PliantError):
 
 
 class BackendError(PliantError):
-    """The backend callable raised while compiling a graph."""
+    """The backend callable raised while compiling a graph. `backend`: its name."""
+
+    backend = "?"
 
 
 class UnsupportedVersion(ImportError):

@@ -112,7 +112,9 @@ class Variants:
                 if (found := WITHOUT_DERIVATIVE.search(str(e))) is not None:  # it differentiates at once; eager says so when asked
                     name = str(found[found.lastindex or 1]).replace(".", "::").removeprefix("aten::")
                     raise Reconsider(name_of(self.backend), f"the derivative of {name} is not implemented", NO_DERIVATIVE + name) from e
-                raise BackendError(f"the backend {name_of(self.backend)} raised {type(e).__name__}: {e}") from e
+                error = BackendError(f"the backend {name_of(self.backend)} raised {type(e).__name__}: {e}")
+                error.backend = name_of(self.backend)
+                raise error from e
             if not callable(variant.fn):
                 raise BackendError(f"the backend {name_of(self.backend)} returned a {type(variant.fn).__name__}, which cannot be called")
             self.variants.append(variant)

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from pliant import events
-from pliant.dropin import counters, replacements
+from pliant.dropin import counters, exceptions, replacements
 from pliant.jit import stance
 
 
@@ -77,7 +77,7 @@ class Waiting(importlib.abc.MetaPathFinder):
         return spec
 
 
-MODULES = {door.module for door in DOORS} | {counters.MODULE}
+MODULES = {door.module for door in DOORS} | {counters.MODULE, exceptions.MODULE}
 _finder = Waiting()
 
 
@@ -92,6 +92,8 @@ def open_doors(module: str) -> None:
             setattr(there, door.name, new)
     if module == counters.MODULE:
         counters.hand_over()
+    if module == exceptions.MODULE:
+        exceptions.adopt()
 
 
 class Installed:
@@ -133,6 +135,7 @@ def uninstall() -> None:
             if getattr(there, name, None) is new:
                 setattr(there, name, before)
         _before.clear()
+        exceptions.give_back()
 
 
 def is_installed() -> bool:

@@ -55,6 +55,11 @@ FROM_NUMBERS = {torch.tensor: torch._refs.tensor, torch.as_tensor: torch._refs.t
 OF_SUBCLASSES: Any = torch._C._set_torch_function_state  # type: ignore[attr-defined]
 
 
+#: `c += x` of a number `c` makes a value, and a graph says it by writing to the name of `c`.
+OUT_OF_PLACE = {getattr(operator, "i" + name.rstrip("_")): getattr(operator, name) for name in (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift")}  # fmt: skip
+
+
 class Unfit(Exception):
     """The arguments of this call cannot be written down in a graph."""
 
@@ -140,8 +145,12 @@ class TorchBuilder(Builder):
         else:
             if call.fn is torch.scalar_tensor or call.other_default and call.fn in FROM_NUMBERS and kwargs.get("dtype") is None:
                 kwargs = {"dtype": call.out.dtype} | {k: v for k, v in kwargs.items() if v is not None}  # not that of the number
-            of_symbols = call.fn in FROM_NUMBERS and any(isinstance(a, SYMS) for a in leaves((call.args, call.kwargs)))
-            node = self.graph.call_function(FROM_NUMBERS[call.fn] if of_symbols else call.fn, args, kwargs)
+            fn = call.fn
+            if fn in FROM_NUMBERS and any(isinstance(a, SYMS) for a in leaves((call.args, call.kwargs))):
+                fn = FROM_NUMBERS[fn]
+            elif fn in OUT_OF_PLACE and not isinstance(call.args[0], torch.Tensor):
+                fn = OUT_OF_PLACE[fn]
+            node = self.graph.call_function(fn, args, kwargs)
         node.meta["site"], node.meta["val"] = call.site, call.out
         self.define(node, call.out)
         if call.fn is new_parameter:

@@ -278,10 +278,10 @@ class Region:
             return "eager", self.judge(code, record, e.error, True)
         except ConstraintViolation:
             raise  # a promise of the user's own: never hidden
-        except (GraphBreakError, BackendError):
+        except (GraphBreakError, BackendError) as e:
             if self.config.strict or self.config.fullgraph:
                 raise
-            return self.fall_back(code, record)
+            return self.fall_back(code, record, e)
         except (CaptureFailed, CannotReconstruct, resume.CannotResume, Untraceable) as e:
             if without_exits(record):
                 return RETRY

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import warnings
@@ -17,7 +18,7 @@ from torch._dynamo.utils import counters
 import pliant
 from pliant.dropin import install as room
 from pliant.dropin import replacements
-from pliant.errors import PliantError, RecompileError
+from pliant.errors import GraphBreakError, PliantError, RecompileError
 from pliant.interpret import policy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -139,6 +140,38 @@ def test_counters_tell(installed):
     assert counters["frames"]["ok"] == 2
     assert sum(counters["graph_break"].values()) == 1
     counters.clear()
+
+
+def test_errors_are_torchs_too(installed):
+    exc = torch._dynamo.exc
+
+    def breaks(x):
+        pliant.graph_break()
+        return x + 1
+
+    with pytest.raises(exc.Unsupported, match="PL0019") as caught:
+        torch.compile(breaks, fullgraph=True)(torch.ones(3))
+    assert "PL0019" in caught.value.msg and caught.value.real_stack and not caught.value.gb_type
+    kept = pickle.loads(pickle.dumps(caught.value))
+    assert type(kept) is GraphBreakError and kept.args == caught.value.args
+
+    def backend(module, inputs):
+        raise ValueError("none")
+
+    with pytest.raises(exc.BackendCompilerFailed) as caught:
+        torch.compile(double, backend=backend, fullgraph=True)(torch.ones(3))
+    assert isinstance(caught.value.inner_exception, ValueError) and caught.value.backend_name.endswith("backend")
+    sums = torch.compile(lambda a, b: a + b)
+    sums(torch.ones(2), torch.ones(2))
+    with torch._dynamo.config.patch(error_on_recompile=True), pytest.raises(exc.RecompileError):
+        sums(torch.ones(2), 1)
+
+
+def test_errors_are_pliants_alone_without_installing():
+    assert GraphBreakError.__bases__ == (PliantError,) and issubclass(RecompileError, RuntimeError)
+    with pliant.install():
+        assert issubclass(GraphBreakError, torch._dynamo.exc.Unsupported)
+    assert GraphBreakError.__bases__ == (PliantError,) and not issubclass(RecompileError, torch._dynamo.exc.RecompileError)
 
 
 def test_explain_is_torchs_record(installed):

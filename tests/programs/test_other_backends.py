@@ -477,3 +477,22 @@ def test_a_branch_that_gives_other_sizes():
 
     for backend in ("eager", "aot_eager"):
         check(fn, *[(t(n, 4).abs() * sign + sign,) for n, sign in SIGNED], breaks=0, options={"backend": backend})
+
+
+def adds_to_numbers(x, n):
+    c = n
+    c += x
+    d = 0
+    d += c
+    m = n
+    m *= d  # a graph that says so by writing to `n` has another `n` behind it
+    return c, d, m, x * n, {"k": 2.5}.pop("k") - x
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", interpreted])
+def test_augmented_assignments_to_numbers(backend):
+    fn = pliant.compile(adds_to_numbers, backend=backend, fullgraph=True)
+    for n in (3, 4, 5, 6):
+        x = torch.arange(n) / 7
+        for a, b in zip(fn(x, n), adds_to_numbers(x, n), strict=True):
+            torch.testing.assert_close(a, b)

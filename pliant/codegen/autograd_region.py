@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from pliant.codegen.double_backward import Again, Twice
 from pliant.codegen.failures import NEVER, Places, effects_of, remember
 from pliant.codegen.flow import passes_views
 from pliant.codegen.freed_results import Freed
-from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, node_of, refuse_spent, spend, spending, unspent, watching
+from pliant.codegen.nodes import KEEP_GRAPH, Later, Part, held_late, late_of, node_of, refuse_spent, spend, spending, unspent, watching
 from pliant.codegen.placed_gradients import Placed
 from pliant.codegen.recipe_source import Repeated
 from pliant.codegen.second_backward import SecondPart, Seconds, before_the_write
@@ -44,6 +44,7 @@ from pliant.graph.traced import Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness, pipeline, views
 from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, proxy
 from pliant.lower.histories import Share, nodes, on_the_way, parted, reaching, sharing, together
+from pliant.lower.kept_for_later import kept_for_later
 from pliant.lower.leaves import nodes_under
 from pliant.lower.program import Program
 from pliant.lower.second_backward import Second, second_backward
@@ -117,7 +118,7 @@ class Node:
 class Traced:
     """The backward part for gradients of all heads, how the forward part is run again, which heads have saved tensors in common, and the
     nodes, each with its backward part: the same for every lowering. `watch`: the inputs that `later` nodes are for. `seconds`: for these
-    nodes, gradients of gradients where the forward part cannot run again."""
+    nodes, gradients of gradients where the forward part cannot run again. `late`: what is kept besides for a backward part traced anew."""
 
     full: Backward
     again: Again
@@ -126,6 +127,7 @@ class Traced:
     watch: Set[int]
     later: list[Share]
     seconds: list[Second | None]
+    late: list[TracedTensor]
 
 
 class AutogradRegion:
@@ -145,7 +147,7 @@ class AutogradRegion:
             return self.write_freed()
         if self.traced is None:
             self.traced = self.trace()
-        self.shared = self.traced.shared
+        self.shared, self.late = self.traced.shared, self.traced.late
         again, seconds = self.traced.again, [None if s is None else self.second_with_sizes(s) for s in self.traced.seconds]
         self.full = self.with_what_they_read(self.with_sizes(self.traced.full), seconds)
         bare = tuple([i for i, t in enumerate(self.plan.inputs) if isinstance(t, TracedTensor) and not self.plan.leaf(t).requires_grad])
@@ -198,7 +200,7 @@ class AutogradRegion:
         parts = [(share, self.traced_for(full, share)) for share in (finer if known else own)]
         again = Again(plan, full.reads)
         seconds = [second_backward(plan, share.mask, share.slots) if again.refusal else None for share, _ in parts]
-        return Traced(full, again, shared, parts, frozenset() if known else apart, finer, seconds)
+        return Traced(full, again, shared, parts, frozenset() if known else apart, finer, seconds, kept_for_later(plan))
 
     def second_with_sizes(self, s: Second) -> Second:
         return replace(s, program=self.with_sizes(s.program))
@@ -208,7 +210,7 @@ class AutogradRegion:
         programs = [s.program for s in seconds if s is not None]
         reads = {t.vid: t for t in (*full.reads, *(t for p in programs for t in p.reads))}
         symbols = {s.name: s for s in (*full.symbols, *(s for p in programs for s in p.symbols))}
-        if self.plan.trace.wholes:  # which of them a gradient that is placed otherwise needs is not known yet
+        if self.plan.trace.wholes or self.plan.trace.read_later.places:  # which of them another backward part needs is not known yet
             symbols |= {s.name: s for s in self.of_inputs()}
         return replace(full, reads=list(reads.values()), symbols=list(symbols.values()))
 
@@ -308,6 +310,11 @@ class AutogradRegion:
             watched = tuple_text([f"_slots[{i}]" for i in self.direct])[1:-1] if not relaid else ""
             if watched:
                 lines.append("_slots = ctx.slots")
+            late = [(i, t) for i, t in enumerate(self.late if once else ()) if t.vid in own and t.vid not in w.names]
+            if late:
+                w.globals["_late"] = late_of
+                w.names.update((t.vid, f"v{t.vid}") for _, t in late)
+                lines.append(f"{', '.join([f'v{t.vid}' for _, t in late])}, = _late(ctx, {tuple_text([str(i) for i, _ in late])})")
             lines += [f"{read}kept"] * bool(read) if relaid else self.taking(w, read, share, at)
             if watched:
                 w.globals.update(_layouts=native.layouts, _relaid=Relaid(self, b, share))
@@ -348,7 +355,8 @@ class AutogradRegion:
             made = second_backward(self.plan, mask, share.slots) if any(mask) else None
             if made is None:
                 return None
-            made, kept, known = self.second_with_sizes(made), {t.vid for t in self.full.reads}, {s.name for s in self.full.symbols}
+            made, known = self.second_with_sizes(made), {s.name for s in self.full.symbols}
+            kept = {t.vid for t in [*self.full.reads, *self.late]}
             enough = all([t.vid in kept for t in made.program.reads]) and all([s.name in known for s in made.program.symbols])
             return self.write_second(replace(share, mask=mask), made) if enough else None
 
@@ -360,6 +368,9 @@ class AutogradRegion:
         results, order = [b.grads[i] for i in at], {i: k for k, i in enumerate(at)}
         own = {t.vid for t in b.reads}
         names = [f"v{t.vid}" if t.vid in own else f"_{i}" for i, t in enumerate(self.full.reads)]
+        own -= {t.vid for t in self.full.reads}
+        late = [(i, t) for i, t in enumerate(self.late) if t.vid in own]
+        names += [f"v{t.vid}" for _, t in late]
         sizes = [e.name for e in self.full.symbols]
         params = [f"g{i}" for i in range(len(b.tangents))]
 
@@ -377,14 +388,14 @@ class AutogradRegion:
 
         name, checks, ops = f"{self.name}_second", self.checks_of(b), b.ops
         if self.lower is not None:
-            given = [*self.full.reads, *b.tangents, *self.full.symbols]
+            given = [*self.full.reads, *[t for _, t in late], *b.tangents, *self.full.symbols]
             ops = self.lower(Program(name, self.scope, given, results, ops, asserts=[c.expr for c in checks])).steps
         leading = ("kept", "sizes", *params)
         program = Writer(name, self.scope, [], results, ops, checks, leading=leading, preamble=preamble, closing=closing).finish(True)
         moving = [(place_of[t.vid], found) for t, found in zip(s.wanted, s.begins, strict=True) if found is not None]
         begins = tuple([frozenset([order[i] for i in found]) for _, found in moving])
         sources = tuple([place_of[s.wanted[i].vid] for i in at if i < n])
-        heads, kept = self.results_of(share.mask), (len(self.full.reads), bool(sizes))
+        heads, kept = self.results_of(share.mask), (len(self.full.reads), tuple([i for i, _ in late]), bool(sizes))
         return SecondPart(program, heads, tuple([p for p, _ in moving]), sources, begins, *kept, s.delayed, s.still)
 
     def taking(self, w: Writer, read: str, share: Share, at: list[int]) -> list[str]:
@@ -400,7 +411,8 @@ class AutogradRegion:
             if not read and any([type(n).__name__ in KEEP_SOMETHING for n in under]):
                 w.globals["_refused"] = refuse_spent  # eager has kept it, and says that it is gone
                 lines = ["if ctx.slots is None: _refused()"]
-            return [*lines, "if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()"]
+            late = "ctx.late = " * bool(self.late)
+            return [*lines, f"if not _keep(): {late}ctx.slots = None; ctx.maybe_clear_saved_tensors()"]
         used, refused, whole = spending(self.shared, mask)
         places = tuple_text(list(map(str, at))) if self.full.reads else "None"
         if share.through:
@@ -459,26 +471,31 @@ class AutogradRegion:
         with turns.compiling, _disable_current_modes():
             now = replace(share, mask=mask)
             try:
-                b = None if odd or is_grad_enabled() else self.trace_partial(self.full, mask, share.slots)
+                b = None if odd else self.trace_partial(self.full, mask, share.slots, self.late)
             except Reconsider as e:
                 raise theirs(e) from None
             if b is None:
                 raise RuntimeError(CHANGED_SINCE)
             fn = self.write_backward(self.with_sizes(b), now, once=True).fn
-        found: tuple = fn(ctx, *grads)
-        return found
+        if not is_grad_enabled():
+            found: tuple = fn(ctx, *grads)
+            return found
+        return self.twice.anew(ctx, fn, Seconds(self.results_of(mask), {}, functools.partial(self.build_second, now)), grads)
 
     def build_partial(self, share: Share) -> Callable:
         """Trace the backward part for some heads of a node."""
         with _disable_current_modes():
             return self.write_backward(self.with_sizes(self.traced_for(self.full, share)), share).fn
 
-    def trace_partial(self, full: Backward, mask: tuple[bool, ...], only: Set[int] | None) -> Backward | None:
-        """The backward part for `mask`. None if that needs more than what `full` reads, which is saved, or more than what is guarded."""
+    def trace_partial(
+        self, full: Backward, mask: tuple[bool, ...], only: Set[int] | None, late: Sequence[TracedTensor] = ()
+    ) -> Backward | None:
+        """The backward part for `mask`. None if that needs more than what `full` reads, which is saved, or `late`, or more than what
+        is guarded."""
         scope = self.scope
         guards, asserts = len(scope.guards), len(scope.asserts)
         b = self.plan.trace_backward(mask, only)
-        kept, known = {t.vid for t in full.reads}, {s.name for s in self.with_sizes(full).symbols}
+        kept, known = {t.vid for t in [*full.reads, *late]}, {s.name for s in self.with_sizes(full).symbols}
         enough = all(t.vid in kept for t in b.reads) and all(s.name in known for s in self.with_sizes(b).symbols)
         return b if enough and len(scope.guards) == guards and len(scope.asserts) == asserts else None
 
@@ -519,7 +536,8 @@ class AutogradRegion:
         known = self.plan.kept_views
         under = {t.vid: known.slots[vid] for vid, t in known.aliases.items()}
         reads = [under.get(t.vid, t) for t in self.full.reads]
-        values = [*self.plan.heads, *self.plan.exports, *reads, *self.full.symbols]
+        late = [under.get(t.vid, t) for t in self.late]
+        values = [*self.plan.heads, *self.plan.exports, *reads, *self.full.symbols, *late]
         checks = [c for c in self.plan.asserts() if self.plan.made_later.isdisjoint([s.name for s in c.expr.symbols()])]
         p = Program(f"{self.name}_forward", self.scope, inputs, [*values, *noted], ops, asserts=[c.expr for c in checks], closed=False)
         p = pipeline.run(p, (pipeline.DCE,))
@@ -529,7 +547,8 @@ class AutogradRegion:
 
         def closing(w: Writer, items: list[str]) -> list[str]:
             n, m = len(self.plan.heads) + len(self.plan.exports), len(self.plan.heads) + len(self.plan.exports) + len(self.full.reads)
-            theirs = self.of_inference(w.params, inputs) + self.of_inference(items[n:m], reads)
+            k = m + len(self.full.symbols)
+            theirs = self.of_inference(w.params, inputs) + self.of_inference(items[n:m], reads) + self.of_inference(items[k:], late)
             copied = {name: f"_apart({name})" for name in theirs}
             if copied:
                 w.globals["_apart"] = apart
@@ -549,7 +568,10 @@ class AutogradRegion:
                 kept = [copied.get(i) or (f"_memory({i})" if t.vid in under else i) for i, t in named]
                 lines.append(f"ctx.save_for_backward({', '.join(kept)})")
             if self.full.symbols:
-                lines.append(f"ctx.sizes = {tuple_text(items[m:])}")
+                lines.append(f"ctx.sizes = {tuple_text(items[m:k])}")
+            if late:
+                w.globals["_held_late"] = held_late
+                lines.append(f"ctx.late = _held_late({', '.join([copied.get(i, i) for i in items[k:]])})")
             plain = self.without_gradients()
             if plain:
                 lines.append(f"ctx.mark_non_differentiable({', '.join(items[i] for i in plain)})")

@@ -26,6 +26,7 @@ from pliant.codegen.recipe_source import Repeated
 from pliant.graph import lstm, recurrent, recurrent_gradients
 from pliant.graph.arriving import Arrived
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled
+from pliant.graph.read_later import CHANGED_SINCE
 from pliant.graph.traced import TracedTensor, Untraceable, leaves
 from pliant.lower import liveness
 from pliant.lower.autograd import AUTOCAST, Plan
@@ -389,12 +390,29 @@ class Twice:
             recipe = self.recipe()
             found = self.repeated.gradients(recipe, slots, ctx.saved_tensors if recipe.taken else (), grads)
             return tuple(None if i is None else found[i] for i in self.gives)
-        late = any([slots[i].requires_grad for i in self.bare])
-        late |= any([slots[i].dtype is not t for i, t in self.dtypes])  # which has another node that takes its gradients now
-        if not late and not self.relaid(ctx) and self.second is not None and (made := self.second(ctx, self.backward, grads)) is not None:
+        if not self.moved(ctx) and self.second is not None and (made := self.second(ctx, self.backward, grads)) is not None:
             return made
+        return self.refused(ctx, self.backward, refusal, grads)
+
+    def anew(self, ctx: Any, backward: Callable, second: Any, grads: tuple) -> tuple:
+        """The gradients by `backward`, which was traced anew for this run; they may be differentiated as far as `second` has a program."""
+        if ctx.slots is None:
+            raise RuntimeError(FREED)
+        made: tuple | None = None if self.moved(ctx) else second(ctx, backward, grads)
+        return self.refused(ctx, backward, CHANGED_SINCE, grads) if made is None else made
+
+    def moved(self, ctx: Any) -> bool:
+        """Whether an input is another to autograd than when the forward part ran, or its data has another layout."""
+        late = any([ctx.slots[i].requires_grad for i in self.bare])
+        late |= any([ctx.slots[i].dtype is not t for i, t in self.dtypes])  # which has another node that takes its gradients now
+        return late or self.relaid(ctx)
+
+    @staticmethod
+    def refused(ctx: Any, backward: Callable, refusal: str, grads: tuple) -> tuple:
+        """The gradients, which refuse to be differentiated."""
+        slots = ctx.slots
         with gradients(False):
-            out = self.backward(ctx, *grads)
+            out = backward(ctx, *grads)
         if any([type(g) is Arrived for g in out]):
             raise RuntimeError(TWICE.format("a gradient is placed otherwise than what it is for"))
         tensors = [g for g in out if g is not None]

@@ -141,6 +141,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.slots: tuple | None = None
+        self.late: tuple | None = None
         self.held: tuple[torch.Tensor, ...] = ()
         self.then: tuple[int, ...] = ()
         self.histories: dict[int, torch.Tensor] = {}  # of results that were kept: by their places, while somebody reads them
@@ -192,6 +193,19 @@ def refuse_spent() -> None:
     raise RuntimeError(FREED)
 
 
+def held_late(*tensors: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], tuple[int, ...]]:
+    """What is kept besides, and how often each was written: apart from what the node saves, of which all is checked whatever is read. A
+    result among them would hold its node."""
+    return tuple([ORIGINAL.detach(t) for t in tensors]), versions(tensors)
+
+
+def late_of(ctx: Any, at: Sequence[int]) -> tuple[torch.Tensor, ...]:
+    """Of these, those at these places. Raises RuntimeError if they are gone, or one was written."""
+    if ctx.late is None:
+        raise RuntimeError(FREED)
+    return unwritten(*ctx.late, at)
+
+
 def spending(shared: Sequence[int], mask: Sequence[bool]) -> tuple[int, int, int]:
     """What `spend` is told of gradients for the heads in `mask`: these, those that must be unspent, and when everything is. As bits."""
     used = as_bits(mask)
@@ -219,7 +233,7 @@ def spend(ctx: Any, used: int, refused: int, whole: int, at: Sequence[int] | Non
         ctx.spent |= used
         ctx.kept = None
         if ctx.spent == whole:
-            ctx.slots = None
+            ctx.slots = ctx.late = None
             ctx.maybe_clear_saved_tensors()
         elif held is not None:
             ctx.kept = held, versions(held)

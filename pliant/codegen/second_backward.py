@@ -10,7 +10,7 @@ from pliant import turns
 from pliant.codegen.aten import Executable
 from pliant.codegen.double_backward import Refuse
 from pliant.codegen.heard import of_gradients
-from pliant.codegen.nodes import Shared, kept
+from pliant.codegen.nodes import Shared, kept, late_of
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
 
 NOT_TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
@@ -26,9 +26,9 @@ class SecondPart:
     """`program(kept, sizes, *tangents, *their gradients) -> a gradient or None for each of sources and tangents`.
 
     `heads`: the places of the tangents among what arrives; `places`: among those of the inputs, of the gradients that have a history;
-    `sources`: of the inputs that these depend on. `begins`: for each of `places`, which of sources and tangents it depends on. `reads` and
-    `sized`: how much the forward part has kept. `delayed`: whoever goes back to all leaves meets a function that is differentiable once.
-    `still`: not for tangents with a history.
+    `sources`: of the inputs that these depend on. `begins`: for each of `places`, which of sources and tangents it depends on. `reads`,
+    `late` and `sized`: what it takes of what the forward part has kept. `delayed`: whoever goes back to all leaves meets a function that
+    is differentiable once. `still`: not for tangents with a history.
     """
 
     program: Executable
@@ -37,6 +37,7 @@ class SecondPart:
     sources: tuple[int, ...]
     begins: tuple[frozenset[int], ...]
     reads: int
+    late: tuple[int, ...]
     sized: bool
     delayed: bool
     still: bool
@@ -44,7 +45,8 @@ class SecondPart:
     def __call__(self, ctx: Any, backward: Callable[..., tuple], grads: Sequence[Any]) -> tuple:
         """The gradients of the inputs."""
         slots, sizes = ctx.slots, ctx.sizes if self.sized else ()
-        held = tuple([ORIGINAL.detach(t) for t in held_by(ctx, self.reads)])
+        besides = late_of(ctx, self.late) if self.late else ()
+        held = tuple([ORIGINAL.detach(t) for t in (*held_by(ctx, self.reads), *besides)])
         with gradients(False):
             out = list(backward(ctx, *grads))
         below = [*(slots[i] for i in self.sources), *(grads[i] for i in self.heads)]

@@ -7,7 +7,9 @@ what came, and the line of the program that needs it.
 
 from __future__ import annotations
 
+import enum
 import operator
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -84,6 +86,7 @@ CHECKS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "length": (lambda v, n: len(v) == n, "of length {}"),
     "keys": (lambda v, keys: [*v] == [*keys], "a dict with the keys {}"),
     "equal": (equal, "{!r}"),
+    "named": (lambda v, name: name_of(v) == name, "{}"),
     "has": (lambda v, kf: (kf[0] in v) == kf[1], "with/without the key {}"),
 }
 """What may be promised of an argument that is no tensor: the test, and the words."""
@@ -116,7 +119,22 @@ def check_of(g: Guard) -> tuple[str, Any] | None:
         return "equal", g.value
     if g.kind == "ID_MATCH" and (g.value is None or isinstance(g.value, bool)):
         return "equal", g.value
+    if g.kind in ("ID_MATCH", "EQ_MATCH") and (name := name_of(g.value)):
+        return "named", name
     return None
+
+
+def name_of(v: Any) -> str:
+    """What a member of an enum, a class, a function, or a setting of PyTorch's is called; nothing for other objects."""
+    if isinstance(v, enum.Enum):
+        return f"{type_name(type(v))}.{v.name}"
+    if isinstance(v, NAMED):
+        return f"{v.__module__}.{v.__qualname__}"
+    return repr(v) if isinstance(v, SETTINGS) else ""
+
+
+NAMED = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+SETTINGS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown
 from pliant.interpret.state import by_value, vm
 from pliant.interpret.subprograms import Open
+from pliant.interpret.types.numbers import floating
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.symbolic import ops
 
@@ -134,6 +135,12 @@ def rebuilt(value: Any, leaves: list[Any]) -> Any:
     return tuple(parts)
 
 
+def of_the_call(x: Any) -> Any:
+    """A float from outside that is known by its worth, as the one that the call has there: what may be it is that very object then."""
+    found = vm.world.constants_at.get(id(x)) if type(x) is float else None
+    return x if found is None or found[0] is not x else floating(vm.world, x, found[1], changes=True)
+
+
 def merged(values: list[Any], name: str, outer: Any) -> Any:
     """A result that may be any of these values."""
     first = values[0]
@@ -151,4 +158,4 @@ def merged(values: list[Any], name: str, outer: Any) -> Any:
     return tensor(first, tuple([s if outer(s) else new_size(vm.trace) for s in sizes]), offset)
 
 
-__all__ = ["alike", "apart", "equal", "flat", "is_new", "join", "merged", "parts", "rebuilt", "tensor"]
+__all__ = ["alike", "apart", "equal", "flat", "is_new", "join", "merged", "of_the_call", "parts", "rebuilt", "tensor"]

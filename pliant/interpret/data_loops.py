@@ -28,7 +28,7 @@ from pliant.graph.traced import TracedTensor, tensors_of
 from pliant.interpret import globalstate, late_errors
 from pliant.interpret.calls import graph_call
 from pliant.interpret.capture import UNSET
-from pliant.interpret.carried_values import alike, apart, equal, flat, is_new, join, merged, parts, rebuilt, tensor
+from pliant.interpret.carried_values import alike, apart, equal, flat, is_new, join, merged, of_the_call, parts, rebuilt, tensor
 from pliant.interpret.checks import raised
 from pliant.interpret.code_shapes import Key, Shape, Stopped, begins, is_cell, live_where_nothing_raises, loop_of, shape_of
 from pliant.interpret.data_ranges import RANGES, DataIterator, DataRange
@@ -543,6 +543,7 @@ class Whole:
                 now, stands = end.values[slot], self.params.get(slot, first)
                 if equal(now, stands) or first is UNSET and slot in self.cells:
                     continue
+                self.first[slot], end.values[slot] = first, now = of_the_call(first), of_the_call(now)
                 self.memory.check([first, stands, now])
                 if slot in self.late and slot not in self.params:
                     self.params[slot], changed = self.fresh(now, slot), True
@@ -599,6 +600,7 @@ class Whole:
                 where, grown = (slot, i), type(column[0]) is Grown
                 if all([v is column[0] if grown else equal(v, column[0]) for v in column]) and self.outer(column[0]):
                     continue
+                column = tuple(map(of_the_call, column))
                 for end, v in zip(leave, column, strict=True):
                     end.parts[where] = parts(v)
                 if grown:

@@ -202,15 +202,15 @@ def sequence_difference(world: World, h: Shadow, out: list[Effect]) -> None:
     kind = "list" if isinstance(h.orig, list) else "deque"
     same = [i < len(c) and unchanged(h, i, c[i], v) for i, v in enumerate(o)]
     if all(same) and len(c) == n:
-        extra_attributes(world, h, out)
+        pass
     elif all(same) and kind == "list":
         out.append(Effect("list_extend", h.orig, (list(c[n:]),)))
-        extra_attributes(world, h, out)
     elif len(c) == n and (kind == "list" or all([same[i] or h.located.get(i) is WRITTEN for i in range(n)])):
         out.extend(Effect("dict_set", h.orig, (i, c[i])) for i in range(n) if not same[i])
     else:
         shadows.read_all(world, h.copy)
         out.append(Effect("deque_replace", h.orig, (list(h.copy),)) if kind == "deque" else spliced(h))
+    extra_attributes(world, h, out)
 
 
 def spliced(h: Shadow) -> Effect:

@@ -19,7 +19,7 @@ from pliant.graph.symnode import SYMS, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import late_errors
 from pliant.interpret.capture import UNSET
-from pliant.interpret.carried_values import equal, flat, is_new, merged, parts, rebuilt
+from pliant.interpret.carried_values import equal, flat, is_new, merged, of_the_call, parts, rebuilt
 from pliant.interpret.code_shapes import Key, Sides, Stopped, is_cell, of_while, sides_of
 from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown
 from pliant.interpret.late_items import are_made_late, text_of
@@ -267,6 +267,7 @@ class Join:
                 if any([type(x) is Grown for x in column]):
                     raise Open("it gives back one list or another")
                 if not all([equal(x, column[0]) for x in column]) or not self.outer(column[0]):
+                    column = tuple(map(of_the_call, column))
                     found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
                     columns.append(column)
         self.calls = self.told(told, found, columns) if any(told) else []

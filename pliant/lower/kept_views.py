@@ -35,6 +35,13 @@ class KeptViews:
         base = views.root(t, self.steps) if t.vid in self.steps else None
         return base if base is not None and base.vid in self.slots else None
 
+    def alias_of(self, base: TracedTensor) -> TracedTensor:
+        """What stands for the memory of an input."""
+        alias = self.aliases.get(base.vid)
+        if alias is None:
+            alias = self.aliases[base.vid] = standing_for(base, None)
+        return alias
+
     def on_aliases(self, ops: list[Op]) -> tuple[list[Op], dict[int, TracedTensor]]:
         """Operations of a backward part, behind those that make the views of inputs that they read; and what stands for which view."""
         read = {t.vid: t for op in ops for t in liveness.op_inputs(op) if self.below(t) is not None}
@@ -45,10 +52,7 @@ class KeptViews:
         for t in read.values():
             base = self.below(t)
             assert base is not None
-            alias = self.aliases.get(base.vid)
-            if alias is None:
-                alias = self.aliases[base.vid] = standing_for(base, None)
-            stands[base.vid] = alias
+            stands[base.vid] = self.alias_of(base)
         made = []
         for op in making:
             outs = [standing_for(o, stands[self.below(o).vid].vid) if isinstance(o, TracedTensor) else o for o in op.outs]  # type: ignore[union-attr]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import enum
 import random
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -587,3 +588,57 @@ def test_a_text_that_forgets_a_conjugate_is_refused():
     assert " conj = aten._conj" in text
     with pytest.raises(FormatError, match="conjugated"):
         Reader().program(text.replace(" conj = ", " = "))
+
+
+class Mode(enum.Enum):
+    TWICE = 2
+    THRICE = 3
+
+
+class Scaled:
+    factor = 2
+
+
+class Shifted:
+    factor = 3
+
+
+@dataclass
+class Chosen:
+    how: Any
+
+
+def by_mode(x: torch.Tensor, c: Chosen) -> Any:
+    return x * (2 if c.how is Mode.TWICE else 3)
+
+
+def by_class(x: torch.Tensor, c: Chosen) -> Any:
+    return x * c.how.factor
+
+
+def by_function(x: torch.Tensor, c: Chosen) -> Any:
+    return c.how(x)
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def by_dtype(x: torch.Tensor, c: Chosen) -> Any:
+    return x.to(c.how)
+
+
+@pytest.mark.parametrize(
+    ("fn", "given", "other"),
+    [
+        (by_mode, Mode.TWICE, Mode.THRICE), (by_class, Scaled, Shifted), (by_function, torch.neg, torch.abs),
+        (by_function, doubled, torch.neg), (by_dtype, torch.float64, torch.float16),
+    ],
+)  # fmt: skip
+def test_what_the_program_was_decided_by_is_checked(fn, given, other, tmp_path) -> None:
+    p = pliant.export(fn, (torch.ones(3), Chosen(given)))
+    for q in (p, loaded(p, tmp_path)):
+        x = torch.tensor([1.0, -2.0])
+        agree(q(x, Chosen(given)), fn(x, Chosen(given)))
+        with pytest.raises(SignatureError, match="c.how must be"):
+            q(x, Chosen(other))

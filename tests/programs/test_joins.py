@@ -631,3 +631,36 @@ def test_operations_beside_such_a_view_are_cast_as_they_were_captured(gradients,
             want, got = (fn(torch.tensor(1.0), x, w) for fn in (in_full_precision, c))
             assert [v.dtype for v in got] == [v.dtype for v in want] == [torch.float32, torch.float32, torch.bfloat16]
             torch.testing.assert_close(got, want)
+
+
+def one_number_or_another(x, a):
+    v, w = (x.tolist()[0] and a), (x.tolist()[-1] or a)
+    pliant.graph_break()
+    return v is a, w is a
+
+
+def one_of_a_side_with_more_to_do(x, a):
+    if x.sum() > 1:
+        x, v = x.cumsum(0), a
+    else:
+        x, v = x.sort()[0], 2.5
+    pliant.graph_break()
+    return v is a
+
+
+def one_of_a_round(x, a):
+    v = 0.5
+    while x.sum() < 9:
+        x, v = x + 1, a
+    pliant.graph_break()
+    return v is a
+
+
+@pytest.mark.parametrize("fn", [one_number_or_another, one_of_a_side_with_more_to_do, one_of_a_round])
+def test_a_float_that_may_be_one_from_outside_is_that_object(fn) -> None:
+    c = compiled(fn)
+    for i, values in enumerate(([4.0, 0.0], [1.0, 0.0], [0.0, 3.0], [0.0, 0.0], [9.0, 5.0])):
+        told = []
+        for f in (fn, c):
+            told.append(f(torch.tensor(values), float(f"{i}.25")))
+        assert told[0] == told[1]

@@ -16,6 +16,7 @@ import pytest
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
+import pliant
 from tests.helpers import Observed
 from tests.programs.registry import cases, each, program, t
 
@@ -654,3 +655,34 @@ def returns_pytrees(x):
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()
+
+
+class Marked(list):
+    mark = 1.0
+
+
+class MarkedDeque(collections.deque):
+    mark = 1.0
+
+
+MOVED = {
+    "reversed": lambda v: v.reverse(), "cleared": lambda v: v.clear(), "taken from the end": lambda v: v.pop(),
+    "written": lambda v: v.__setitem__(0, 5.0), "shorter": lambda v: v.__delitem__(0), "grown in front": lambda v: v.insert(0, 3.0),
+    "longer": lambda v: v.append(3.0), "as it was": lambda v: None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", [Marked, MarkedDeque])
+@pytest.mark.parametrize("how", MOVED)
+def test_a_list_whose_items_move_has_the_attributes_that_it_was_given(how, cls):
+    def mark(x, v, move):
+        move(v)
+        v.mark, v.other = v.mark + 1, x * 2
+        return x + 1
+
+    compiled, told = pliant.compile(mark, background=False), []
+    for fn in (mark, compiled):
+        for v in (cls([1.0, 2.0]), cls([1.0, 2.0]), cls([4.0, 2.0, 3.0])):
+            fn(torch.ones(2), v, MOVED[how])
+            told.append([list(v), list(vars(v)), v.mark, v.other.tolist()])
+    assert told[3:] == told[:3]

@@ -482,6 +482,95 @@ def test_what_a_changed_function_raises_when_gradients_arrive(monkeypatch):
         y.sum().backward()
 
 
+class Switched(torch.autograd.Function):
+    """Its gradients are of what it has kept, or of nothing."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x)
+        ctx.scale = scale
+        return x * scale.value
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        if ctx.scale.value < 1.0:
+            return None, None
+        return (g * x if ctx.scale.value > 2.0 else g * ctx.scale.value), None
+
+
+def kept_by_function(x, scale):
+    return (Switched.apply(x, scale),)
+
+
+def kept_of_a_result(x, scale):
+    return (Switched.apply(x.sin(), scale).exp(),)
+
+
+def kept_of_a_view(x, scale):
+    return Switched.apply(x.view(-1, 1).t(), scale), Switched.apply(x * 2, scale)
+
+
+def kept_below_a_hook(x, scale):
+    y = x.exp() * x
+    y.register_hook(lambda g: g * scale.value)
+    return y.tanh(), x.detach() * 2
+
+
+def once(out, x):
+    out[0].sum().backward()
+    return [x.grad]
+
+
+def each_of_them(out, x):
+    for o in out:
+        if o.requires_grad:
+            o.sum().backward(retain_graph=True)
+    out[0].sum().backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        out[0].sum().backward()
+    return [x.grad]
+
+
+def differentiable(out, x):
+    (g,) = torch.autograd.grad(out[0].sum(), x, create_graph=True, allow_unused=True)
+    if g is not None and g.requires_grad:
+        g.square().sum().backward()
+    return [g, x.grad]
+
+
+@pytest.mark.parametrize("going", [once, each_of_them, differentiable])
+@pytest.mark.parametrize("fn", [kept_by_function, kept_of_a_result, kept_of_a_view, kept_below_a_hook])
+@pytest.mark.parametrize("values", [(1.5, 3.0), (3.0, 1.5), (0.5, 3.0), (3.0, 0.5)])
+def test_gradients_that_are_computed_anew_have_what_they_then_need(fn, going, values):
+    told = []
+    for compiling in (False, True):
+        pliant.reset()
+        scale, run = Scale(), pliant.compile(fn, background=False) if compiling else fn
+        found = []
+        for rows in (2, 3, 4, 4):
+            x = torch.linspace(-1, 1, rows).requires_grad_()
+            scale.value = values[0]
+            out = run(x, scale)
+            scale.value = values[1]
+            found.append((*going(out, x), *[o.detach() for o in out]))
+        told.append(found)
+    torch.testing.assert_close(told[1], told[0])
+
+
+@pytest.mark.parametrize("fn", [kept_by_function, kept_of_a_result])
+def test_gradients_that_are_computed_anew_refuse_what_was_written_since(fn):
+    for run in (fn, pliant.compile(fn, background=False)):
+        scale, x = Scale(), torch.ones(3, requires_grad=True)
+        scale.value = 1.5
+        (out,) = run(x, scale)
+        scale.value = 3.0
+        with torch.no_grad():
+            x.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.sum().backward()
+
+
 def test_a_copy_that_the_context_holds_is_not_read_in_place_of_the_table(monkeypatch):
     told = []
     for fn in (write_nothing, pliant.compile(write_nothing, background=False)):

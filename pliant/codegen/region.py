@@ -16,8 +16,9 @@ from pliant.codegen.failures import DRAWN, NEVER, Places, drawn_from, remember, 
 from pliant.codegen.version_counters import times_written
 from pliant.errors import InternalError
 from pliant.graph.originals import torch
-from pliant.graph.traced import LAYOUTS, NO_DERIVATIVE, PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import FLAGS, LAYOUTS, NO_DERIVATIVE, PYTHON_BACKWARD, NoBackward, Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness
+from pliant.lower.autograd import needs_node
 from pliant.lower.leaves import maker_of, nodes_under
 from pliant.lower.restriding import as_views
 from pliant.lower.sections import Section, Uncut, begins_at, divided, is_number, sections, settle, uncut
@@ -47,6 +48,8 @@ class PlannedRegion:
         self.recorded: Executable | None = None
         self.refused: Exception | None = None  # why a section could not be made
         self.start = trace.scope.snapshot()
+        if trace.flags_changed and needs_node(trace, inputs, self.flat):
+            raise Reconsider(name, "gradients flow through the graph, and a parameter has none for a while", FLAGS)
         self.built, self.tries, self.idle = False, 3, True
         try:
             if trace.relaid:

@@ -14,10 +14,11 @@ import torch
 
 from pliant.graph.operators import Column
 from pliant.graph.originals import ORIGINAL, operator
+from pliant.graph.rules.shape import same
 from pliant.graph.same_values import equal_always, makers
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, is_lazy
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 
@@ -27,15 +28,24 @@ INTS = (int, torch.SymInt)
 
 def remember(trace: Any, x: TracedTensor, symbol: Expr) -> None:
     trace.items.setdefault(x.storage_id, {})[x.vid] = symbol
+    trace.read_from[x.vid] = x
 
 
 def known_number(trace: Any, x: TracedTensor) -> Any:
     """The number in `x`, a tensor of one element, or None."""
-    found = trace.items.get(x.storage_id, {}).get(x.vid)
+    items = trace.items.get(x.storage_id, {})
+    found = items.get(x.vid)
+    if found is None and items and x.storage_id not in trace.moving:
+        found = next((n for vid, n in items.items() if of_one_place(trace.read_from[vid], x)), None)
     if found is not None:
         trace.recalled += 1
         return found
     return computed(trace, x, len(trace.ops))
+
+
+def of_one_place(a: TracedTensor, b: TracedTensor) -> bool:
+    """Whether two tensors of one element, over one memory, are the same bytes read in the same way: `t[i]` and `t[i]`."""
+    return a.dtype is b.dtype and same(a.offset, b.offset) and not (is_lazy(a) or is_lazy(b))
 
 
 def counted(trace: Any, x: TracedTensor, until: int) -> Any:

@@ -7,6 +7,7 @@ is always a safe answer, because PyTorch then takes the path that works for any 
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -169,6 +170,22 @@ def is_of_kind(scope: Scope, cond: Expr) -> bool:
     p, k = other.args[0], -constant_of(other.args[0])
     bounds = scope.range(shift(p, k)) if k == (2 if other.op == "ge" else 0) else None
     return bounds is not None and bounds[0] >= 0
+
+
+def agree(scope: Scope, cond: Expr, site: Any) -> bool:
+    """Whether two sizes are equal since they are cut alike from dims that are equal in this call, guarded: C++ code demands it of
+    `h[:n]` and `repeats[:n]`, where only the run knows n."""
+    if cond.op != "eq" or cond.backed or scope.known_true(cond):
+        return False
+    dims = [s for s in cond.symbols() if s.backed]
+    for p, q in itertools.combinations(dims, 2) if len(dims) <= MOST_DIMS else ():
+        same = ops.eq(p, q)
+        if p.hint == q.hint and not is_declared(same) and scope.implied(cond, [same]):
+            return scope.decide(same, site)
+    return False
+
+
+MOST_DIMS = 4
 
 
 def general(scope: Scope, cond: Expr, site: Any) -> bool:

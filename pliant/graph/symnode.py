@@ -169,7 +169,7 @@ class SymNode:
         c = self.expr.const
         if c is not None:
             return bool(c)
-        return self.decide(layout.Framework.depth > 0)
+        return layout.agree(self.scope, self.expr, site_hook()) or self.decide(layout.Framework.depth > 0)
 
     def decide(self, short_cut: bool) -> bool:
         """The answer to a question, which may be about a short cut."""

@@ -130,6 +130,7 @@ class Trace:
         self.known: dict[int, Any] = {}  # storage id -> real tensor: constants that nothing has written to
         self.masks: dict[int, dict[int, TracedTensor]] = {}  # storage id -> vid of a mask that was indexed with -> where it is set
         self.items: dict[int, dict[int, Any]] = {}  # storage id -> vid of a tensor of one element -> the number that was read from it
+        self.read_from: dict[int, TracedTensor] = {}  # vid of such a tensor -> it
         self.moving: set[int] = set()  # storage ids of memory that the loop which is being captured writes to in some round
         self.entry_number: Any = None  # of an input of one element: the number that the guards read in it, or None
         self.recalled = 0  # how often one of these two was found
@@ -144,6 +145,7 @@ class Trace:
         self.n_forward: int | None = None
         self.hooked = False  # whether a hook on a tensor, or on what is saved, was set
         self.modules_hooked = False  # whether one was that hears of a module's arguments what another has heard of its results
+        self.flags_changed = False  # parameters had no gradients for a while, or have none at the end: no node is planned by their flags
         self.differentiated = False  # by `autograd.grad`, whose results may have gradients
         self.freed: set[Any] = set()  # nodes of the autograd graph whose buffers `backward()` would have freed
         self.failed_node: Any = None  # the node of the autograd graph that called for the last operator that could not be recorded

@@ -80,6 +80,7 @@ SYMBOLIC_REFUSED = ("concrete integers", "with symbolic sizes")
 NO_DERIVATIVE = "no derivative of "
 NOT_TAKEN = "what another's compiler does not take: "
 LEAF = "leaf"
+FLAGS = "a parameter without gradients for a while"
 LEAF_VIEWS = "views without gradients of what has some"
 TRANSFORMS = "transforms"
 HOOKS = "hooks"

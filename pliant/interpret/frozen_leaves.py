@@ -1,8 +1,9 @@
-"""`p.requires_grad_(False)` of a parameter from outside, until it is `requires_grad_(True)` again: adapters that are disabled for a while.
+"""`p.requires_grad_(False)` of a parameter from outside, until it is `requires_grad_(True)` again: adapters that are disabled for a while,
+a critic that is held while its generator learns.
 
-The proxy is a leaf like any other, so its own flag is what the program is told, and what decides whether autograd records. A graph is
-planned by the flags that its inputs come with: where one is another at the end of the capture, or an operation has read the parameter
-with gradients on, the capture begins again, and breaks here.
+The proxy is a leaf like any other, so its own flag is what the program is told, and what decides whether autograd records. The nodes of a
+graph are planned by the flags that its inputs come with: where one is another at the end of the capture, or an operation has read the
+parameter with gradients on, the graph must need none, or the capture begins again, and breaks here.
 """
 
 from __future__ import annotations
@@ -10,19 +11,18 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.graph.operands import op_inputs
-from pliant.graph.originals import ORIGINAL, is_grad_enabled, torch
+from pliant.graph.originals import ORIGINAL, torch
+from pliant.graph.traced import FLAGS
 from pliant.interpret.capture import Effect
 from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.tensor_inputs import is_leaf
-
-FLAGS = "a parameter without gradients for a while"
 
 
 def switch(t: Any, on: bool) -> bool:
     """Whether `t.requires_grad_(on)` was done. False: it is none of these."""
     frozen = vm.world.frozen_leaves
     if id(t) not in frozen:
-        plain = not on and t.pytype is torch.nn.Parameter and not is_grad_enabled() and FLAGS not in vm.refused and whole_loops()
+        plain = not on and t.pytype is torch.nn.Parameter and FLAGS not in vm.refused and whole_loops()
         if not plain or vm.asking or vm.rehearsing or vm.exploring or vm.world.in_loop or vm.world.loops_seen or not is_leaf(t):
             return False
         vm.world.known_by_identity(t)
@@ -36,10 +36,11 @@ def switch(t: Any, on: bool) -> bool:
     return True
 
 
-def refuse_gradients() -> None:
+def refuse_gradients(leaves: list[Any]) -> None:
     """Raises Break where the autograd engine would come to a parameter that takes no gradients now."""
-    if any([not t.requires_grad for t, _ in vm.world.frozen_leaves.values()]):
-        raise Break("PL0020", "gradients while a parameter takes none", clean=True)
+    frozen = vm.world.frozen_leaves
+    if frozen and any([id(t) in frozen and not t.requires_grad for t in leaves]):
+        raise Break("PL0020", "gradients of a parameter that takes none", clean=True)
 
 
 def effects(world: Any) -> list[Effect]:

@@ -16,6 +16,7 @@ from typing import Any
 from pliant.graph.dispatch import same
 from pliant.graph.distributed_tensors import is_distributed
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.operands import op_inputs
 from pliant.graph.originals import ORIGINAL, gradients, math, new_parameter, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.rules.shape import is_dense_in_some_order
@@ -42,6 +43,7 @@ from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import told_by_itself
+from pliant.interpret.late_errors import raises
 from pliant.interpret.late_text import LateText, hold_to_type
 from pliant.interpret.local_names import local_names, local_value
 from pliant.interpret.lookasides import lookaside
@@ -401,11 +403,12 @@ def borrows(t: Any) -> bool:
 
 
 def make_leaf(t: Any, real: Any) -> Any:
-    """`x.requires_grad_()` of a tensor from outside. Emitted code does it before the graph, so no operation is before it."""
+    """`x.requires_grad_()` of a tensor from outside. Emitted code does it before the graph, so none before it has read `x` or may raise."""
     given = unheard(real, "requires_grad") or unheard(real, "is_inference")
     if given or t.pytype not in TENSOR_TYPES or not whole_loops() or vm.asking or vm.rehearsing:
         raise Break("PL0012", "requires_grad_() of a tensor from outside that has gradients, or is no plain one", clean=True)
-    if vm.trace.ops or vm.world.loops_seen or vm.world.in_loop:
+    behind = any([raises(op) or any([o.storage_id == t.storage_id for o in op_inputs(op)]) for op in vm.trace.ops])
+    if behind or vm.trace.exits or vm.trace.marks or vm.world.loops_seen or vm.world.in_loop:
         raise Break("PL0012", "requires_grad_() of a tensor from outside, behind other operations", clean=True)
     with torch._C._DisableTorchDispatch():
         ORIGINAL.requires_grad_(t, True)  # it refuses integers
@@ -465,7 +468,6 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     Captured where all leaves are plain parameters of the outside, or made here; anything else (hooks, `create_graph`, inputs that have a
     history outside) is left to the engine.
     """
-    frozen_leaves.refuse_gradients()
     if globalstate.heard():
         raise Break("PL0020", "backward(), of which a mode is told", clean=True)
     told = [t for t in tensors_of([heads, seeds, values.get("inputs")]) if tensor_subclasses.overrides(t.pytype)]
@@ -478,6 +480,7 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     found = [reach(h.grad_fn) for h in heads]
     nodes = set().union(*[n for n, _ in found])
     leaves = list({id(x): x for _, ends in found for x in ends}.values())
+    frozen_leaves.refuse_gradients(leaves)
     if values.get("inputs") is not None:
         checkpoints.gradients_asked(True)
         wanted = several(values["inputs"].values() if type(values["inputs"]) is dict else values["inputs"])
@@ -634,7 +637,6 @@ def l_grad(args: tuple, kw: dict) -> Any:
         return graph_call(torch.autograd.grad, args, kw)
     if not all([type(t) is TracedTensor and not is_stand(t) for t in (*heads, *inputs)]):
         raise Break("PL0020", "autograd.grad() of others than tensors", clean=True)
-    frozen_leaves.refuse_gradients()
     if "backward" in vm.refused:
         raise Break("PL0020", "autograd.grad() through a part of what is differentiated later", clean=True)
     checkpoints.gradients_asked(True, values.get("is_grads_batched"))
@@ -661,6 +663,7 @@ def stay_inside(heads: list[Any], inputs: list[Any]) -> set[Any]:
         if h.grad_fn is None:
             continue  # a leaf, or PyTorch refuses it
         below, ends = reach(h.grad_fn)
+        frozen_leaves.refuse_gradients(ends)
         nodes |= below
         for end in ends:
             if id(end) in vm.world.real:

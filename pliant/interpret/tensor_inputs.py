@@ -100,6 +100,10 @@ def check_rebased(trace: Any, n: int) -> None:
         given = {t.vid: t.storage_id for t in op_inputs(op)}
         own.update([t.storage_id for t in op.outs if type(t) is TracedTensor and t.vid not in given and t.storage_id in given.values()])
     if any([t.requires_grad and t.storage_id in own for op in trace.ops[n:] for t in written(op)]):
+        for t in trace.inputs:  # the operation is behind the break, and the history that it has given an input is none
+            if t.grad_fn is not None and t.vid not in trace.leaves:
+                with trace.paused():
+                    ORIGINAL.detach_(t)
         raise Break("PL0012", "a write with gradients to what was detached, to a view of a leaf, or to memory that inputs or views share")
 
 

@@ -25,7 +25,7 @@ from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError, RecompileError
 from pliant.graph.leaving import GRADIENTS, MARKS, SIDE_EXITS
 from pliant.graph.originals import is_grad_enabled, torch
-from pliant.graph.traced import CALLS_REFUSED, PYTHON_BACKWARD, READ_BEFORE, REPLAYED, UNBACKED, NoBackward, Reconsider, Untraceable
+from pliant.graph.traced import CALLS_REFUSED, FLAGS, PYTHON_BACKWARD, READ_BEFORE, REPLAYED, UNBACKED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Site
 from pliant.guards.program import compiled
 from pliant.interpret import (
@@ -474,7 +474,9 @@ class Region:
         for inlined, _, operations, _ in found.world.inlined.values():
             self.sites.functions.note(inlined, operations, True)
         if not frozen_leaves.whole(found.world):
-            raise Reconsider(where(code), "a parameter is without gradients at the end", frozen_leaves.FLAGS)
+            if self.context.torch_level:  # whose compiler differentiates by itself
+                raise Reconsider(where(code), "a parameter has no gradients for a while", FLAGS)
+            found.trace.flags_changed = True
         if found.trace.scope.mixed:
             raise Reconsider(where(code), "behind a side exit something is assumed of a value from before it", SIDE_EXITS)
         dims.check(found.trace.scope)

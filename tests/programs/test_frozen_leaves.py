@@ -111,11 +111,114 @@ def returns_inside(m, x):
     return z + 1
 
 
-@pytest.mark.parametrize(
-    "program",
-    [preferences, one_flag, with_gradients_on, backward_inside, broken_inside, left_off, raises_inside, returns_inside],
-    ids=lambda f: f.__name__,
-)
+def held_critic(m, x):
+    """The generator (`base`) learns through the critic, which takes no gradients meanwhile."""
+    fake = m.adapter(x) + 1
+    (m.adapter(x * 2) * fake.detach()).sum().backward()
+    for p in m.adapter.parameters():
+        p.requires_grad_(False)
+    m.told.append(m.flags())
+    v = x.clone().requires_grad_()
+    score = m.adapter(v * v).square().sum()
+    score.backward()
+    for p in m.adapter.parameters():
+        p.requires_grad_(True)
+    return v.grad.clone(), score.item()
+
+
+def assigned_each_time(m, x):
+    """On at the beginning, off at the end: what the next call meets is off."""
+    for p in m.adapter.parameters():
+        p.requires_grad = True
+    m.adapter(x).square().sum().backward()
+    m.told.append(m.flags())
+    for p in m.adapter.parameters():
+        p.requires_grad = False
+    v = x.clone().requires_grad_()
+    g = torch.autograd.grad(m.adapter(v).exp().sum(), v)[0]
+    m.told.append(m.flags())
+    return g
+
+
+def on_behind_operations(m, x):
+    y = x * 2 + 1
+    for p in m.adapter.parameters():
+        p.requires_grad_(True)
+    m.adapter(y).square().sum().backward()
+    for p in m.adapter.parameters():
+        p.requires_grad_(False)
+    return y
+
+
+def on_behind_what_raises(m, x):
+    try:
+        y = x[torch.arange(3) + (x[0, 0] > 0).long() * 9]
+        m.adapter.requires_grad_(not m.adapter[0].weight.requires_grad)
+        m.told.append(m.adapter(y).requires_grad)
+    except IndexError:
+        m.told.append(m.flags())
+    m.adapter.requires_grad_(False)
+
+
+def on_behind_readers(m, x):
+    y = m.adapter(x)
+    for p in m.adapter.parameters():
+        p.requires_grad_(True)
+    m.told.append(y.requires_grad)
+    m.adapter(x).square().sum().backward()
+    for p in m.adapter.parameters():
+        p.requires_grad_(False)
+    return y.detach()
+
+
+def history_of_held(m, x):
+    """What was computed before reaches parameters that take no gradients now, or take them again."""
+    y = m(x).square().sum()
+    m.adapter.requires_grad_(False)
+    z = m.adapter(x).sum()
+    m.told.append(z.requires_grad)
+    m.adapter.requires_grad_(True)
+    y.backward()
+    return y.item(), z.item()
+
+
+def result_with_gradients(m, x):
+    m.adapter.requires_grad_(False)
+    v = m.adapter(x)
+    m.adapter.requires_grad_(True)
+    y = m.adapter(x) * v
+    m.told.append((v.requires_grad, y.requires_grad))
+    return y
+
+
+def engine_meets_held(m, x):
+    y = m.adapter(x).sum()
+    m.adapter[0].weight.requires_grad_(False)
+    y.backward()
+    m.adapter[0].weight.requires_grad_(True)
+    return y.item()
+
+
+def asked_of_held(m, x):
+    w = m.adapter[0].weight
+    y = m.adapter(x).sum()
+    w.requires_grad_(False)
+    try:
+        torch.autograd.grad(y, w)
+    except RuntimeError as e:
+        m.told.append(str(e))
+    w.requires_grad_(True)
+    return y.item()
+
+
+WHOLE = [preferences, one_flag, with_gradients_on, held_critic, assigned_each_time, on_behind_operations, history_of_held, left_off]
+BROKEN = [
+    backward_inside, broken_inside, raises_inside, returns_inside, on_behind_what_raises, on_behind_readers, result_with_gradients,
+    engine_meets_held,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", [*WHOLE, *BROKEN, asked_of_held], ids=lambda f: f.__name__)
 def test_flags_for_a_while(program):
     torch.manual_seed(0)
     first = Adapted().double()
@@ -125,10 +228,14 @@ def test_flags_for_a_while(program):
         x = torch.randn(3, 4).double()
         found = []
         for fn, m in ((program, first), (run, second)):
-            found.append([fn(m, x), *[(p.detach(), p.grad) for p in m.parameters()]])
+            result = fn(m, x)
+            if type(result) is torch.Tensor and result.requires_grad:
+                result.sum().backward()
+                result = result.detach()
+            found.append([result, *[(p.detach(), p.grad) for p in m.parameters()]])
             assert m.told == first.told and m.flags() == first.flags()
         torch.testing.assert_close(*found)
-    if program in (preferences, one_flag):
+    if program in WHOLE:
         assert pliant.stats()["graph_breaks"] == 0
 
 

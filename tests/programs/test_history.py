@@ -785,3 +785,26 @@ def test_a_view_made_without_gradients_of_what_a_program_has_sent_backward():
         assert (kept[0].is_leaf, kept[0].requires_grad, kept[0]._is_view(), y.is_leaf) == (True, True, True, False)
         with pytest.raises(RuntimeError, match="a second time"):
             (y * y).sum().backward()
+
+
+def rows_added(out, w, x):
+    """Into what had no gradients when the frame began: in a loop that branches on data, as a mixture of experts does."""
+    for i in range(3):
+        if x[i].sum() > 0:
+            continue
+        out.index_add_(0, torch.tensor([0]), x[i : i + 1] * w)
+    return out * 2
+
+
+def test_a_write_with_gradients_behind_a_branch_on_data():
+    run = compiled(rows_added)
+    for i in range(8):
+        results = []
+        for fn in (rows_added, run):
+            torch.manual_seed(i)
+            w, x, out = torch.randn(1, 4, requires_grad=True), torch.randn(3, 4), torch.zeros(3, 4)
+            y = fn(out, w, x)
+            if y.requires_grad:
+                y.sum().backward()
+            results.append((y.detach(), w.grad, out.detach(), torch.tensor(out.requires_grad)))
+        torch.testing.assert_close(*results)

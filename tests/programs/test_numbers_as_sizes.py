@@ -207,3 +207,49 @@ def test_a_number_from_data(name: str) -> None:
     stats = pliant.stats()
     assert stats["graph_breaks"] == 0
     assert stats["captures"] <= 2
+
+
+def regulated(h: torch.Tensor, lens: torch.Tensor, repeats: torch.Tensor, b: int) -> Any:
+    return torch.repeat_interleave(h[b, : lens[b]], repeats[b, : lens[b]], dim=0)
+
+
+def read_again(h: torch.Tensor, lens: torch.Tensor, repeats: torch.Tensor, b: int) -> Any:
+    first = h[b, : lens[b]] * repeats[b, : lens[b], None]
+    n = int(lens[b])
+    lens[b:].add_(-1)
+    return first, n, h[b, : lens[b]] * repeats[b, : lens.view(-1)[b], None], int(lens[b])
+
+
+def another_dtype(h: torch.Tensor, lens: torch.Tensor, repeats: torch.Tensor, b: int) -> Any:
+    z = lens + 2j
+    return lens[b].item(), lens.view(torch.int32)[2 * b].item(), z.imag[b].item(), z.conj().imag[b].item(), z.real[b].item()
+
+
+@pytest.mark.parametrize("fn", [regulated, read_again, another_dtype], ids=lambda f: f.__name__)
+def test_a_number_that_is_read_twice(fn: Callable[..., Any]) -> None:
+    """Each `lens[b]` is another tensor; the place in memory is one."""
+    run = helpers.compiled(fn)
+    for i in range(12):
+        torch.manual_seed(i)
+        n, m = 1 + i % 3, 5 + i % 4
+        given = torch.randn(n, m, 2), torch.randint(2, 4, (n,)), torch.randint(0, 3, (n, m))
+        results = []
+        for f in (fn, run):
+            h, lens, repeats = (t.clone() for t in given)
+            results.append((f(h, lens, repeats, i % n), lens))
+        torch.testing.assert_close(*results)
+    assert pliant.stats()["graph_breaks"] == 0
+
+
+def test_repeats_of_other_sizes() -> None:
+    """Dims that were equal so far, and one repeat for all rows."""
+    run = helpers.compiled(regulated)
+    for m, k, length in ((5, 5, 3), (6, 6, 4), (7, 3, 3), (4, 8, 4), (5, 1, 3), (3, 3, 1), (6, 6, 1), (4, 2, 3)):
+        args = torch.randn(2, m, 2), torch.tensor([1, length]), torch.randint(0, 3, (2, k)), 1
+        results = []
+        for f in (regulated, run):
+            try:
+                results.append(f(*args))
+            except RuntimeError as e:
+                results.append(torch.tensor([ord(c) for c in str(e)]))
+        torch.testing.assert_close(*results)

@@ -128,18 +128,31 @@ def nothing_done(capture: Any, last: Any) -> None:
         raise Break("PL0041", "an operation that may raise, behind a write and what a side of a branch has done")
 
 
-def remembered(trace: Any) -> tuple[dict, dict, dict, set, dict, set]:
-    """Copies of what the trace knows of memory: `known`, `masks`, `items`, `stale`, `frozen`, `flow_results`. What a way makes is gone
+def remembered(trace: Any) -> tuple:
+    """Copies of what the trace knows of memory, for `put_back`. What a way makes is gone
     behind it, and the next one has its names; what it read from before is an operand of the flow that it becomes a part of."""
     masks, items = ({m: dict(of) for m, of in memory.items()} for memory in (trace.masks, trace.items))
-    frozen = {storage: set(of) for storage, of in trace.frozen.items()}
-    return dict(trace.known), masks, items, set(trace.stale), frozen, set(trace.flow_results)
+    memory = dict(trace.known), masks, items, set(trace.stale), set(trace.flow_results)
+    return memory, len(trace.frozen.log)
 
 
-def keep_guards_alone(scope: Any, token: tuple, names: set[str]) -> None:
-    """Forget what was learnt since the snapshot, but for guards and what was read outside. `names`: of the symbols there were by then."""
+def put_back(trace: Any, memory: tuple) -> None:
+    """The trace, whose operations since are gone, knows of memory what it knew when this was remembered. Those from before need no second
+    look (`late_errors.is_dirty`, `known_numbers.maker`): else the operations in front of a loop are looked at on each way."""
+    (trace.known, trace.masks, trace.items, trace.stale, trace.flow_results), frozen = memory
+    trace.frozen.forget(frozen)
+    n, latest = len(trace.ops), trace.ops[-1] if trace.ops else None
+    at, looked, _ = trace.first_write
+    if looked > n:
+        trace.first_write = at if at is not None and at < n else None, n, latest
+    if trace.looked_at[0] > n:
+        trace.looked_at = n, latest
+
+
+def keep_guards_alone(scope: Any, token: tuple) -> None:
+    """Forget what was learnt since the snapshot, but for guards and what was read outside."""
     relied = scope.guards_since(token)
-    read = {name: s for name, s in scope.symbols.items() if name not in names and s.info.backed}
+    read = {s.name: s for s in scope.symbols_since(token) if s.info.backed}
     scope.rollback(token)
     scope.symbols.update(read)
     for g in relied:
@@ -157,7 +170,7 @@ def one_way(
             raise TooNested(f"the branches in it take more than {RUNS} runs")
     way = Way([], [])
     n, calls, changes, asserts = len(trace.ops), len(trace.torch_ops), len(trace.journal), len(scope._asserts)
-    names, memory, computes = set(scope.symbols), remembered(trace), world.computes
+    memory, computes = remembered(trace), world.computes
     token, oracle, made, depth, exc = scope.snapshot(), scope.oracle, vm.frames_made, vm.depth, vm.exc
     asking, hashing = vm.asking, vm.hashing
     settings = globalstate.save()
@@ -199,15 +212,15 @@ def one_way(
         vm.pending = None
         way.frames = vm.frames_made - ELSEWHERE
         vm.frames_made, vm.frames_most, vm.depth, vm.exc, vm.asking, vm.hashing = made, frames_most, depth, exc, asking, hashing
-        way.ops, way.asserts = trace.ops[n:], plain(scope.asserts[asserts:])
+        way.ops, way.asserts = trace.ops[n:], plain(scope.asserts_since(token))
         for x, sizes, strides, offset in reversed(trace.journal[changes:]):
             if x.vid < first:
                 apply_metadata(trace, x, sizes, strides, offset)
         del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
         world.computes = computes
         casts.forget()
-        trace.known, trace.masks, trace.items, trace.stale, trace.frozen, trace.flow_results = memory
-        keep_guards_alone(scope, token, names)
+        put_back(trace, memory)
+        keep_guards_alone(scope, token)
         globalstate.restore(settings)
     check_memory(way, first, gradients, carried)
     world.keep.append(way)
@@ -362,7 +375,7 @@ def rehearsed(
     names, vids, copies = proxies(held or [])
     heard = late_reads.Heard(code, what, copies) if held is not None else None
     first = trace.next_vid
-    token, before, asserts = scope.snapshot(), set(scope.symbols), len(scope.asserts)
+    token, asserts = scope.snapshot(), len(scope.asserts)
     memory = remembered(trace)
     vm.rehearsing += 1
     try:
@@ -383,8 +396,8 @@ def rehearsed(
         replay.learn(ops, out, len(scope.asserts) - asserts)
     del trace.ops[n:], trace.torch_ops[n_torch:]
     casts.forget()
-    trace.known, trace.masks, trace.items, trace.stale, trace.frozen, trace.flow_results = memory
-    keep_guards_alone(scope, token, before)  # what is assumed of numbers that are found there goes: whoever runs it checks that
+    put_back(trace, memory)
+    keep_guards_alone(scope, token)  # what is assumed of numbers that are found there goes: whoever runs it checks that
     try:
         unchanged.check()
     except Open as e:

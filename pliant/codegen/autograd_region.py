@@ -64,7 +64,8 @@ class Planned:
         if self.plan is not None and trace.exits:
             raise Reconsider(name, "gradients flow through the graph, which has a side exit", GRADIENTS)
         # gradients could flow although none does: what the capture saw was computed without autograd
-        self.hidden = is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
+        recording = trace.flags_changed or any([isinstance(t, TracedTensor) and t.requires_grad for t in inputs])
+        self.hidden = is_grad_enabled() and recording
         # views of inputs that are made with gradients on, in a region that turns them on itself
         self.turned_on = not is_grad_enabled() and plan is not None and self.plan is None
         self.traced: Traced | None = None

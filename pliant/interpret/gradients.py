@@ -374,7 +374,11 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
     if real is not None:
         if on and t.requires_grad:
             takes_gradients(t, "requires_grad_()")
-        return t if t.requires_grad is on or frozen_leaves.switch(t, on) else make_leaf(t, real)
+        if t.requires_grad is on or frozen_leaves.switch(t, on):
+            return t
+        if not on:
+            raise Break("PL0012", "requires_grad_(False) of a tensor from outside", clean=True)
+        return make_leaf(t, real)
     if t.requires_grad is on and not (on and borrows(t)):
         return t
     if LEAF in vm.refused or on and t.vid in vm.trace.frozen:

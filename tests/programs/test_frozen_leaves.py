@@ -251,3 +251,37 @@ def test_a_parameter_that_is_there_twice():
     for other in (v, v, w, v):
         assert torch.equal(run(w, other, torch.ones(3, 4), told), torch.ones(3, 4) @ other)
     assert told == [True, True, False, True]
+
+
+def held_behind_few_operations(ps, x):
+    h = (x * ps[0]).tanh()
+    ps[0].requires_grad = False
+    h = h.detach()
+    return h.sum(), h
+
+
+def on_and_off_again(ps, x):
+    h = x * ps[0]
+    for p in ps:
+        p.requires_grad_(True)
+    ps[2].requires_grad = False
+    return h.sum(), h
+
+
+def off_and_on_again(ps, x):
+    ps[1].requires_grad_(True)
+    ps[1].requires_grad_(False)
+    return (x * ps[0]).sum(), ps[1] * 2
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("program", [held_behind_few_operations, on_and_off_again, off_and_on_again], ids=lambda f: f.__name__)
+def test_flags_of_results_and_parameters(program, backend):
+    run, told = compiled(program, backend=backend), ([], [])
+    lists = [[nn.Parameter(torch.ones(4) * (i + 1)) for i in range(3)] for _ in told]
+    for n in range(4):
+        for fn, ps, flags in zip((program, run), lists, told, strict=True):
+            results = fn(ps, torch.ones(2 + n, 4))
+            flags.append([t.requires_grad for t in (*results, *ps)])
+            ps[1].requires_grad_(n % 2 == 0)
+    assert told[0] == told[1]

@@ -243,9 +243,16 @@ def note_write(trace: Any, func: Any, written: TracedTensor) -> None:
         trace.stale |= shared
     if written.storage_id in trace.of_inference and not is_inference_mode_enabled():
         raise Untraceable(func, "it writes to a tensor that was made in inference mode")
+    forget_content(trace, written)
+
+
+def forget_content(trace: Any, written: TracedTensor) -> None:
+    """What was known of the content of this memory is so no more; if it is from outside, of all that is: inputs may share memory."""
     if trace.known or trace.masks or trace.items:
-        for memory in (trace.known, trace.masks, trace.items):
-            memory.pop(written.storage_id, None)
+        outside = {x.storage_id for x in trace.inputs}
+        for storage in outside if written.storage_id in outside else (written.storage_id,):
+            for memory in (trace.known, trace.masks, trace.items):
+                memory.pop(storage, None)
 
 
 def told_apart(x: TracedTensor) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.dispatch import dispatch
+from pliant.graph.dispatch import dispatch, forget_content
 from pliant.graph.record import Op
 from pliant.graph.schema import written
 from pliant.graph.traced import TracedTensor, make, tensors_of
@@ -36,8 +36,7 @@ class Cell:
         self.param = like(tensor)
         self.first_copy = trace.next_vid
         trace.next_vid += BLOCKS
-        for memory in (trace.known, trace.masks, trace.items):
-            memory.pop(tensor.storage_id, None)
+        forget_content(trace, tensor)
         self.outermost = tensor.storage_id not in trace.moving
         trace.moving.add(tensor.storage_id)
 

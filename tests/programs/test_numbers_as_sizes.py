@@ -253,3 +253,36 @@ def test_repeats_of_other_sizes() -> None:
             except RuntimeError as e:
                 results.append(torch.tensor([ord(c) for c in str(e)]))
         torch.testing.assert_close(*results)
+
+
+def read_twice_in_one_place(x: torch.Tensor, n: torch.Tensor, m: torch.Tensor) -> tuple:
+    a = n[1].item()
+    m[0] += 2
+    return x * a, n[1].item()
+
+
+def one_tensor_twice(x: torch.Tensor, n: torch.Tensor, m: torch.Tensor) -> tuple:
+    t = n[1]
+    a = t.item()
+    m[0] = 7
+    return x[:a], t.item(), int(n.view(-1)[1])
+
+
+def written_in_a_loop(x: torch.Tensor, n: torch.Tensor, m: torch.Tensor) -> tuple:
+    a = n[1].item()
+    while m[0] < 6:
+        m[0] += 1
+    return x * a, n[1].item()
+
+
+@pytest.mark.parametrize("fn", [read_twice_in_one_place, one_tensor_twice, written_in_a_loop])
+@pytest.mark.parametrize("backend", ["aten", "native"])
+def test_a_number_in_memory_that_another_input_writes_to(fn: Callable[..., Any], backend: str) -> None:
+    run = pliant.compile(fn, backend=backend, strict=True)
+    for k in (1, 2, 3):
+        found = []
+        for f in (fn, run):
+            b, apart = torch.tensor([4, k, 3, 2]), torch.tensor([k, 2])
+            x = torch.arange(5.0)
+            found.append((f(x, b[:2], b[1:3]), b, f(x, b[:2], apart), b))
+        torch.testing.assert_close(*found)

@@ -32,7 +32,7 @@ from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.seeding import OWN, own_generator
 from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.trace import Trace
-from pliant.graph.traced import LEAF, Reconsider, TracedTensor, Untraceable, leaves, tensors_of
+from pliant.graph.traced import LEAF, UNWRITTEN, Reconsider, TracedTensor, Untraceable, leaves, qualified, tensors_of
 from pliant.symbolic.expr import Expr
 
 ASSERT = torch.ops.aten._assert_scalar.default
@@ -127,8 +127,9 @@ class TorchBuilder(Builder):
 
     def lower(self, call: TorchOp, number: int) -> None:
         """From now on the operations of this call stand for it."""
-        if getattr(call.fn, "differentiates", False):
-            raise Untraceable(name_of(call.fn), "an autograd function whose call cannot be written down in a graph")
+        cls = getattr(call.fn, "differentiates", None)
+        if cls is not None and any([t.requires_grad for t in tensors_of(call.out)]):  # its operations have another derivative
+            raise Reconsider(name_of(call.fn), "an autograd function whose call cannot be written down", UNWRITTEN + qualified(cls))
         if call.kwargs.get("requires_grad") is True:
             raise Reconsider(name_of(call.fn), "a leaf that is made here, by a call that cannot be written down in a graph", LEAF)
         self.lowered.add(number)

@@ -104,6 +104,7 @@ PARTS = "tensors over parts of arrays"
 CHECKPOINTS = "checkpoints of which autograd says more than their derivatives"
 KEYS = "writes to dicts whose keys are objects"
 LAYOUTS = "layouts of views changed in place"
+UNWRITTEN = "a call that no graph for another's compiler says"
 CALLS_REFUSED = "what PyTorch refuses of proxies"
 UNBACKED = "unbacked"  # sizes that only the run knows: a backend cannot compile them, or what was assumed of them did not hold
 

@@ -28,6 +28,7 @@ from pliant.graph.traced import (
     READS,
     REPLAYED,
     RETAINED,
+    UNWRITTEN,
     WRAPPED,
     WRITTEN_TO,
     TracedTensor,
@@ -120,6 +121,8 @@ def as_node(args: tuple, kw: dict) -> Any:
     refused = flows and not vm.refused.isdisjoint((PYTHON_BACKWARD, PYTHON_BACKWARD + qualified(args[0])))
     if refused and not replays(args):
         raise Break("PL0020", f"the backward of {args[0].__qualname__} decides on data, or works on the memory of tensors")
+    if flows and UNWRITTEN + qualified(args[0]) in vm.refused:
+        raise Break("PL0011", f"{args[0].__qualname__}.apply is given an object, which no graph for this backend can say", clean=True)
     if flows and WRITTEN_TO + qualified(args[0]) in vm.refused:
         raise Break("PL0020", f"the program writes to what the backward of {args[0].__qualname__} reads", clean=True)
     if flows and not vm.refused.isdisjoint([f"{READS}{t.vid}" for t in tensors_of([args[1:], kw])]):  # it may give back what it is given
@@ -169,7 +172,7 @@ def as_function(cls: type) -> Callable[..., Any]:
     apply.__name__ = apply.__qualname__ = f"apply_{cls.__name__}"
     if cls.__module__.partition(".")[0] != "torch":  # the printer of graphs takes what says so to be a function of that module
         apply.__module__ = cls.__module__
-    apply.differentiates = True  # type: ignore[attr-defined]
+    apply.differentiates = cls  # type: ignore[attr-defined]
     return apply
 
 

@@ -496,3 +496,35 @@ def test_augmented_assignments_to_numbers(backend):
         x = torch.arange(n) / 7
         for a, b in zip(fn(x, n), adds_to_numbers(x, n), strict=True):
             torch.testing.assert_close(a, b)
+
+
+class Reversible(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, layers, k):
+        ctx.k = k
+        with torch.no_grad():
+            for layer in layers:
+                x = layer(x)
+        return x * k
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.k * 2, None, None
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", interpreted])
+def test_an_autograd_function_that_is_given_an_object(backend):
+    layers = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(2)])
+
+    def program(x, k):
+        return Reversible.apply(x * 2, layers, k).sin() + 1
+
+    fn = pliant.compile(program, backend=backend, strict=True)
+    for n in (2, 3, 4):
+        for gradients in (False, True):
+            x = torch.randn(n, 4, requires_grad=gradients)
+            a, b = fn(x, n), program(x, n)
+            torch.testing.assert_close(a, b)
+            if gradients:
+                torch.testing.assert_close(*[torch.autograd.grad(y.sum(), x) for y in (a, b)])
+    assert pliant.stats()["graph_breaks"] == 2 and not pliant.stats()["fallbacks"]

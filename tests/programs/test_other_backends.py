@@ -527,4 +527,4 @@ def test_an_autograd_function_that_is_given_an_object(backend):
             torch.testing.assert_close(a, b)
             if gradients:
                 torch.testing.assert_close(*[torch.autograd.grad(y.sum(), x) for y in (a, b)])
-    assert pliant.stats()["graph_breaks"] == 2 and not pliant.stats()["fallbacks"]
+    assert 0 < pliant.stats()["graph_breaks"] <= 2 and not pliant.stats()["fallbacks"]

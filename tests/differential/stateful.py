@@ -73,6 +73,7 @@ class Program:
     changes: list[str | None]
     arguments: Callable[[int, dict], tuple]
     backward: bool = False
+    backend: str = "aten"
 
 
 def rows(table: str) -> list[str]:
@@ -245,10 +246,14 @@ def outcome(run: Callable, p: Program, i: int, space: dict, number: int) -> Any:
 
 def examine(number: int) -> str | None:
     """What program `number` does wrong, in words."""
-    p = FAMILIES[number % len(FAMILIES)](random.Random(number))
+    return examined(FAMILIES[number % len(FAMILIES)](random.Random(number)), number)
+
+
+def examined(p: Program, number: int) -> str | None:
+    """What this program does wrong, in words."""
     pliant.reset()
     eager, space = side(p), side(p)
-    compiled = pliant.compile(space["program"], backend="aten", strict=True)
+    compiled = pliant.compile(space["program"], backend=p.backend, strict=True, background=False)
     least = 3e-2 if "bfloat16" in p.label else 0.0
     try:
         for i in range(CALLS):

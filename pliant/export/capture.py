@@ -281,7 +281,7 @@ class Writer:
         value, given = self.dry_run((found.exit.value, [w.value for w in written]))
         state: dict[str, torch.Tensor] = {}
         stale, found.trace.stale = found.trace.stale, set()
-        found.trace.frozen.forget(0)  # from here on operations are recorded anew, where each writes to memory of its own
+        found.trace.frozen.clear()  # from here on operations are recorded anew, where each writes to memory of its own
         tensors = [self.tensor_input(t, state) for t in found.trace.inputs]
         ops, stands = self.operations()
         constants = [self.constant(t, state, stands.get(id(t.constant), t)) for t in self.constants()]

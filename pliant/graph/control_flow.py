@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 
-from pliant.graph.frozen import reached
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind, Op, short
 from pliant.graph.symnode import SYMS, to_sym
@@ -211,12 +210,15 @@ def freeze(trace: Any, flow: Flow, carried: list[Any], captured: list[Any], outs
     ends = [leave.values for b in (flow.entry, flow.body) if b is not None for leave in b.leaves() if not leave.again]
     for i, out in enumerate(outs):
         for t in tensors_of([out]):
-            for storage in reached({v.storage_id for v in tensors_of([values[i] for values in ends])}, given):
-                trace.frozen.add(storage, t.storage_id)
-            trace.frozen.add(t.storage_id, t.storage_id)
+            found = {v.storage_id for v in tensors_of([values[i] for values in ends])}
+            while more := {s for k in found for s in (*given.get(k, ()), *[m for m, of in trace.frozen.items() if k in of])} - found:
+                found |= more
+            for storage in found:
+                trace.frozen.setdefault(storage, set()).add(t.storage_id)
+            trace.frozen.setdefault(t.storage_id, set()).add(t.storage_id)
     if not trace.by_value:
         for t in tensors_of([carried, captured]):
-            trace.frozen.add(t.storage_id)
+            trace.frozen.setdefault(t.storage_id, set())
 
 
 # -- text ---------------------------------------------------------------------------------------------------------------------------

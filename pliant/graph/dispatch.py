@@ -237,7 +237,7 @@ def note_write(trace: Any, func: Any, written: TracedTensor) -> None:
             if x.storage_id == written.storage_id and not x.dense:
                 told_apart(x)
     if written.storage_id in trace.frozen:
-        shared = trace.frozen.shared(written.storage_id)
+        shared = trace.frozen[written.storage_id]
         if not trace.by_value or written.storage_id in shared:
             raise Untraceable(func, "it writes to memory that a loop or a branch on data was given, or gave back")
         trace.stale |= shared

@@ -80,7 +80,7 @@ def from_list(trace: Any, sizes: tuple, dtype: torch.dtype, device: Any, target:
         e: Expr = number(offset)
         trace.ops.append(Op(torch.ops.aten.sym_storage_offset.default, (t,), {}, [offset], None, site, -1, [Bind(e, 0)]))
         trace.flow_results.add(t.vid)
-        trace.frozen.add(t.storage_id, t.storage_id)
+        trace.frozen.setdefault(t.storage_id, set()).add(t.storage_id)
     return t
 
 

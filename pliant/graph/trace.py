@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pliant.graph import casts, distributed_tensors, handlers, probe, symnode
 from pliant.graph.dispatch import apply_metadata, copy_bits, dispatch, is_dense, twin
-from pliant.graph.frozen import Frozen
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients, has_no_history, torch
 from pliant.graph.read_later import ReadLater
@@ -158,7 +157,7 @@ class Trace:
         self.replaced: set[int] = set()  # vids of inputs whose objects were given other memory, which count what comes later
         self.other_default = False  # the program has set another default dtype than that under which the graph runs
         self.inference = torch.is_inference_mode_enabled()  # whether the program is in inference mode just now
-        self.frozen = Frozen()  # memory of results and operands of control flow
+        self.frozen: dict[int, set[int]] = {}  # storage id of results and operands of control flow -> those of results that may share it
         self.by_value = False  # whether such an operand may be written to, if the results are not used any more (export)
         self.stale: set[int] = set()  # storage ids of such results
         self.behind: dict[Any, list[TracedTensor]] = {}  # node of an `autograd.Function`, or a number (a hook) -> what it reads back then

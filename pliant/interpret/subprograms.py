@@ -128,31 +128,18 @@ def nothing_done(capture: Any, last: Any) -> None:
         raise Break("PL0041", "an operation that may raise, behind a write and what a side of a branch has done")
 
 
-def remembered(trace: Any) -> tuple:
-    """Copies of what the trace knows of memory, for `put_back`. What a way makes is gone
+def remembered(trace: Any) -> tuple[dict, dict, dict, set, dict, set]:
+    """Copies of what the trace knows of memory: `known`, `masks`, `items`, `stale`, `frozen`, `flow_results`. What a way makes is gone
     behind it, and the next one has its names; what it read from before is an operand of the flow that it becomes a part of."""
     masks, items = ({m: dict(of) for m, of in memory.items()} for memory in (trace.masks, trace.items))
-    memory = dict(trace.known), masks, items, set(trace.stale), set(trace.flow_results)
-    return memory, len(trace.frozen.log)
+    frozen = {storage: set(of) for storage, of in trace.frozen.items()}
+    return dict(trace.known), masks, items, set(trace.stale), frozen, set(trace.flow_results)
 
 
-def put_back(trace: Any, memory: tuple) -> None:
-    """The trace, whose operations since are gone, knows of memory what it knew when this was remembered. Those from before need no second
-    look (`late_errors.is_dirty`, `known_numbers.maker`): else the operations in front of a loop are looked at on each way."""
-    (trace.known, trace.masks, trace.items, trace.stale, trace.flow_results), frozen = memory
-    trace.frozen.forget(frozen)
-    n, latest = len(trace.ops), trace.ops[-1] if trace.ops else None
-    at, looked, _ = trace.first_write
-    if looked > n:
-        trace.first_write = at if at is not None and at < n else None, n, latest
-    if trace.looked_at[0] > n:
-        trace.looked_at = n, latest
-
-
-def keep_guards_alone(scope: Any, token: tuple) -> None:
-    """Forget what was learnt since the snapshot, but for guards and what was read outside."""
+def keep_guards_alone(scope: Any, token: tuple, names: set[str]) -> None:
+    """Forget what was learnt since the snapshot, but for guards and what was read outside. `names`: of the symbols there were by then."""
     relied = scope.guards_since(token)
-    read = {s.name: s for s in scope.symbols_since(token) if s.info.backed}
+    read = {name: s for name, s in scope.symbols.items() if name not in names and s.info.backed}
     scope.rollback(token)
     scope.symbols.update(read)
     for g in relied:
@@ -170,7 +157,7 @@ def one_way(
             raise TooNested(f"the branches in it take more than {RUNS} runs")
     way = Way([], [])
     n, calls, changes, asserts = len(trace.ops), len(trace.torch_ops), len(trace.journal), len(scope._asserts)
-    memory, computes = remembered(trace), world.computes
+    names, memory, computes = set(scope.symbols), remembered(trace), world.computes
     token, oracle, made, depth, exc = scope.snapshot(), scope.oracle, vm.frames_made, vm.depth, vm.exc
     asking, hashing = vm.asking, vm.hashing
     settings = globalstate.save()
@@ -212,15 +199,15 @@ def one_way(
         vm.pending = None
         way.frames = vm.frames_made - ELSEWHERE
         vm.frames_made, vm.frames_most, vm.depth, vm.exc, vm.asking, vm.hashing = made, frames_most, depth, exc, asking, hashing
-        way.ops, way.asserts = trace.ops[n:], plain(scope.asserts_since(token))
+        way.ops, way.asserts = trace.ops[n:], plain(scope.asserts[asserts:])
         for x, sizes, strides, offset in reversed(trace.journal[changes:]):
             if x.vid < first:
                 apply_metadata(trace, x, sizes, strides, offset)
         del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
         world.computes = computes
         casts.forget()
-        put_back(trace, memory)
-        keep_guards_alone(scope, token)
+        trace.known, trace.masks, trace.items, trace.stale, trace.frozen, trace.flow_results = memory
+        keep_guards_alone(scope, token, names)
         globalstate.restore(settings)
     check_memory(way, first, gradients, carried)
     world.keep.append(way)
@@ -375,7 +362,7 @@ def rehearsed(
     names, vids, copies = proxies(held or [])
     heard = late_reads.Heard(code, what, copies) if held is not None else None
     first = trace.next_vid
-    token, asserts = scope.snapshot(), len(scope.asserts)
+    token, before, asserts = scope.snapshot(), set(scope.symbols), len(scope.asserts)
     memory = remembered(trace)
     vm.rehearsing += 1
     try:
@@ -396,8 +383,8 @@ def rehearsed(
         replay.learn(ops, out, len(scope.asserts) - asserts)
     del trace.ops[n:], trace.torch_ops[n_torch:]
     casts.forget()
-    put_back(trace, memory)
-    keep_guards_alone(scope, token)  # what is assumed of numbers that are found there goes: whoever runs it checks that
+    trace.known, trace.masks, trace.items, trace.stale, trace.frozen, trace.flow_results = memory
+    keep_guards_alone(scope, token, before)  # what is assumed of numbers that are found there goes: whoever runs it checks that
     try:
         unchanged.check()
     except Open as e:

@@ -11,7 +11,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from math import copysign, inf  # names that a program may replace in the module
 from typing import Any, ClassVar
 
@@ -431,15 +430,6 @@ class Scope:
         """Those that were decided after `snapshot` gave the token."""
         return self._guards[token[1] :]
 
-    def asserts_since(self, token: tuple) -> list[Assert]:
-        """The runtime assertions that were assumed after `snapshot` gave the token."""
-        self._note_asserts()
-        return self._asserted[token[2] :]
-
-    def symbols_since(self, token: tuple) -> list[Expr]:
-        """Those that were made after `snapshot` gave the token, in their order."""
-        return list(islice(reversed(self.symbols.values()), len(self.symbols) - token[3]))[::-1]
-
     @property
     def all_guards(self) -> list[SymGuard]:
         """Every guard as it was recorded, implied ones too: for the log."""
@@ -460,11 +450,8 @@ class Scope:
     @property
     def asserts(self) -> list[Assert]:
         """The runtime assertions, in the order in which they were assumed."""
-        self._note_asserts()
-        return list(self._asserted)
-
-    def _note_asserts(self) -> None:
         self._asserted += [Assert(*fields) for fields in self._asserts[len(self._asserted) :]]
+        return list(self._asserted)
 
     def snapshot(self) -> tuple:
         """A token for `rollback`."""
@@ -478,8 +465,8 @@ class Scope:
         self._minimal = None
         self.prover.facts.undo(mark)
         del self._guards[guards:], self._asserts[asserts:], self._asserted[asserts:]
-        for s in self.symbols_since(token):
-            del self.symbols[s.name]
+        for name in list(self.symbols)[symbols:]:
+            del self.symbols[name]
         self._forget_answers()  # some may rest on forgotten facts
 
     def implied(self, c: Expr, premises: Iterable[Expr]) -> bool:

@@ -27,11 +27,6 @@ def module_state(source: Source) -> bool:
     return source.op == "key" and b is not None and b.op == "key" and b.arg in KINDS
 
 
-def pinned_at_first(guard: Guard) -> bool:
-    """Whether a tensor's sizes are compiled in until they change: parameters, wherever they are, and what modules hold."""
-    return issubclass(guard.value.pytype, torch.nn.Parameter) or module_state(guard.source)
-
-
 def changed(lessons: Iterable[Any], fn: FunctionType, args: tuple, failed: Guard | None = None) -> list[Guard]:
     """The guards of parameters and buffers that have other sizes now, and as many; of numbers that are others of their type; of functions
     and keys that others stand in the place of. `lessons`: of all guards of an entry; `failed`: the guard that did not hold."""
@@ -43,7 +38,7 @@ def changed(lessons: Iterable[Any], fn: FunctionType, args: tuple, failed: Guard
         if is_other is None or not is_other(lesson, UNREAD):
             continue
         guard = lesson.guard()
-        if guard is None or guard.kind == "TENSOR_MATCH" and not pinned_at_first(guard):
+        if guard is None or guard.kind == "TENSOR_MATCH" and not module_state(guard.source):
             continue
         if is_other(lesson, at(guard.source, fn, args, known)):
             found.append(guard)

@@ -51,7 +51,7 @@ from pliant.interpret.actions import ACTIONS
 from pliant.interpret.opaque import ClassName, class_name
 from pliant.jit import branches
 from pliant.jit.branches import Branches
-from pliant.jit.changes import BY_IDENTITY, pinned_at_first
+from pliant.jit.changes import BY_IDENTITY, module_state
 from pliant.jit.functions_apart import FEW, Calls, Functions
 from pliant.jit.left_loops import LeftLoops
 from pliant.jit.plain_python import PlainPython
@@ -263,7 +263,7 @@ class History:
     def learn_guard(self, guard: Guard, newest: bool) -> None:
         source, kind, value = guard.source, guard.kind, guard.value
         if kind == "TENSOR_MATCH":
-            if source not in self.dynamic and pinned_at_first(guard) and any(n is not None for n in value.sizes):
+            if source not in self.dynamic and module_state(source) and any(n is not None for n in value.sizes):
                 self.note(self.dynamic, source, "dynamic")
         elif (kind == "LENGTH" or source.op == "index") and self.sites.numbers.changed(guard.site):
             return

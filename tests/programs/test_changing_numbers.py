@@ -236,37 +236,3 @@ def test_ranges_that_change(fn):
     for n in range(10, 15):
         run(rows(30), Part(n))
     assert pliant.stats()["captures"] - before <= 1
-
-
-class Splats:
-    """Points whose number changes while they are fitted, held by an object that is no module."""
-
-    def __init__(self, n: int) -> None:
-        self.mean, self.scale = torch.nn.Parameter(rows(n)), torch.nn.Parameter(torch.linspace(-1, 0, n))
-
-
-def fitted(mean, scale, x):
-    loss = ((mean @ x).tanh() * scale.exp()).sum()
-    loss.backward()
-    return loss.detach(), mean.grad.clone(), scale.grad.clone()
-
-
-FITTED = {
-    "arguments": (lambda m, s, x: fitted(m, s, x), lambda s: (s.mean, s.scale)),
-    "a dict": (lambda d, x: fitted(d["mean"], d["scale"], x), lambda s: ({"mean": s.mean, "scale": s.scale},)),
-    "an object": (lambda s, x: fitted(s.mean, s.scale, x), lambda s: (s,)),
-    "a list": (lambda s, x: fitted(*s, x), lambda s: ([s.mean, s.scale],)),
-}
-
-
-@pytest.mark.parametrize("of", FITTED)
-def test_parameters_outside_of_modules_whose_sizes_change(of):
-    """They are symbols after the first change, and so are all that changed with them."""
-    fn, given = FITTED[of]
-    with torch.enable_grad():
-        run, before = helpers.compiled(fn), pliant.stats()["captures"]
-        for n in range(5, 15):
-            x = torch.linspace(0, 1, 4)
-            for a, b in zip(fn(*given(Splats(n)), x), run(*given(Splats(n)), x), strict=True):
-                torch.testing.assert_close(b, a)
-        assert pliant.stats()["captures"] - before <= 2

@@ -46,7 +46,8 @@ def known_number(trace: Any, x: TracedTensor) -> Any:
 def of_one_place(a: TracedTensor, b: TracedTensor) -> bool:
     """Whether two tensors of one element, over one memory, are the same bytes read in the same way: `t[i]` and `t[i]`. Not floats: a NaN
     that is read twice is two objects, and one of them is not in a list of the other."""
-    return a.dtype is b.dtype and not a.dtype.is_floating_point and same(a.offset, b.offset) and not (is_lazy(a) or is_lazy(b))
+    whole = a.dtype is b.dtype and not (a.dtype.is_floating_point or a.dtype.is_complex)
+    return whole and same(a.offset, b.offset) and not (is_lazy(a) or is_lazy(b))
 
 
 def counted(trace: Any, x: TracedTensor, until: int) -> Any:

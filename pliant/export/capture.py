@@ -287,7 +287,8 @@ class Writer:
         constants = [self.constant(t, state, stands.get(id(t.constant), t)) for t in self.constants()]
         numbers = self.number_inputs()
         outputs, tree = signature.Results(self, given).read(value[0])
-        outputs += effects.outputs(self, written, value[1], given)
+        mutations, puts = effects.outputs(self, written, value[1], given)
+        outputs += mutations
         for o in outputs:
             if type(o.value) is TracedTensor and o.value.storage_id in stale:
                 raise GraphBreakError(f"{naming.title(self.f)} gives back what a loop on data made, which may be what was written to since")
@@ -298,7 +299,7 @@ class Writer:
             name=naming.title(self.f), form="aten", trace=found.trace, inputs=own, outputs=outputs, ops=ops,
             relations=[], asserts=[], checks=signature.checks(found.guards, self.path), result=tree,
             state=state, parameters=self.parameters.positional, keywords=self.parameters.keywords, rest=self.parameters.rest,
-            defaults=self.parameters.defaults, dims=dims_, examples=self.examples, notes=self.notes,
+            defaults=self.parameters.defaults, dims=dims_, examples=self.examples, notes=self.notes, puts=puts,
         )  # fmt: skip
         world.release()
         p = forms.FORMS[self.form](p, self)

@@ -1,6 +1,7 @@
 """What an exported function writes besides its result, and what becomes of it.
 
 - A tensor put into an object among the arguments (the keys of a cache), or into a buffer of a module: an output of kind "mutation".
+- A constant put into an object among the arguments: a call of the program puts it there (`Program.puts`); other formats leave it out.
 - An attribute of a module that the program does not read: left out, with a note.
 - Everything else, and an attribute that is read before it is written (a step counter): refused, for the program would give other answers
   than the function from its second call on.
@@ -18,7 +19,7 @@ import torch
 
 from pliant.errors import PliantError
 from pliant.export import naming
-from pliant.export.program import MUTATION, Output
+from pliant.export.program import MUTATION, Output, Put
 from pliant.graph.traced import TracedTensor
 from pliant.guards.source import Source
 from pliant.interpret.capture import Effect
@@ -127,16 +128,18 @@ def refused(writer: Any, what: str) -> PliantError:
     return PliantError(f"{naming.title(writer.f)} has an effect that a program cannot have: {what}.")
 
 
-def outputs(writer: Any, written: list[Write], values: list[Any], given: dict[int, Any]) -> list[Output]:
-    """The outputs of kind "mutation" for values that go to objects and buffers."""
-    out = []
+def outputs(writer: Any, written: list[Write], values: list[Any], given: dict[int, Any]) -> tuple[list[Output], list[Put]]:
+    """The outputs of kind "mutation" for values that go to objects and buffers, and the constants that go to objects."""
+    out: list[Output] = []
+    puts: list[Put] = []
     for w, value in zip(written, values, strict=True):
         traced = given.get(id(value))
-        if traced is None:
-            if isinstance(value, (bool, int, float, str, type(None))):
-                writer.notes.append(f"it writes {naming.path_name(w.path) if w.path else w.of} = {value!r}")
-                continue
-            raise refused(writer, f"it puts a {type(value).__name__} into {naming.path_name(w.path) if w.path else w.of}")
         name = naming.path_name(w.path) if w.path else w.of
-        out.append(Output(f"{name}.out", MUTATION, traced, of=name, path=w.path))
-    return out
+        if traced is not None:
+            out.append(Output(f"{name}.out", MUTATION, traced, of=name, path=w.path))
+        elif isinstance(value, (bool, int, float, str, type(None))):
+            writer.notes.append(f"it writes {name} = {value!r}")
+            puts.append(Put(w.path, value, out[-1].name if out else ""))
+        else:
+            raise refused(writer, f"it puts a {type(value).__name__} into {name}")
+    return out, puts

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from pliant.errors import PliantError
-from pliant.export.program import Check, Program
+from pliant.export.program import Check, Program, Put
 from pliant.export.signature import CHECKS, READ
 from pliant.export.text import SPACES, VERSION, FormatError, Reader, program_text
 from pliant.export.trees import KINDS, LEAVES, Tree, class_name, class_of
@@ -104,6 +104,7 @@ def signature_of(p: Program) -> dict[str, Any]:
         "inputs": {i.name: path_data(i.path) for i in p.inputs if i.path},
         "outputs": {o.name: path_data(o.path) for o in p.outputs if o.path},
         "checks": [[path_data(c.path), c.kind, value_data(c.value)] for c in p.checks],
+        "puts": [[path_data(c.path), value_data(c.value), c.after] for c in p.puts],
         "parameters": p.parameters,
         "keywords": p.keywords,
         "rest": p.rest,
@@ -296,6 +297,7 @@ def put_signature(p: Program, s: Any) -> None:
     for o in p.outputs:
         o.path = read_path(s["outputs"][o.name]) if o.name in s["outputs"] else ()
     p.checks = [Check(read_path(path), kind, read_value(v)) for path, kind, v in s["checks"] if known(kind)]
+    p.puts = [Put(read_path(path), plain(read_value(v)), str(after)) for path, v, after in s.get("puts", [])]
     p.parameters, p.keywords, p.rest = texts(s["parameters"]), texts(s["keywords"]), s["rest"]
     p.defaults = {k: read_value(v) for k, v in s["defaults"].items()}
     p.dims = {str(k): str(v) for k, v in s["dims"].items()}
@@ -307,6 +309,12 @@ def known(kind: str) -> bool:
     if kind not in CHECKS:
         raise FormatError(f"the signature asks for a check that this pliant does not know: {kind}")
     return True
+
+
+def plain(v: Any) -> Any:
+    if not isinstance(v, (bool, int, float, str, type(None))):
+        raise FormatError(f"the signature puts a {type(v).__name__} into an argument")
+    return v
 
 
 def texts(values: Any) -> list[str]:

@@ -319,7 +319,7 @@ class Same:
 
     def holds(self) -> bool:
         p, q = self.p, self.q
-        if len(p.ops) != len(q.ops) or len(p.outputs) != len(q.outputs) or p.result != q.result or p.checks != q.checks:
+        if len(p.ops) != len(q.ops) or len(p.outputs) != len(q.outputs) or p.result != q.result or (p.checks, p.puts) != (q.checks, q.puts):
             return False
         if [(i.name, i.kind) for i in p.inputs] != [(i.name, i.kind) for i in q.inputs] or len(p.asserts) != len(q.asserts):
             return False

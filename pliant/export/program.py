@@ -118,11 +118,20 @@ WORDY: frozenset[Any] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What the program relied on of an argument that is no tensor: `kind` is a row of `signature.CHECKS`."""
+    """What the program relied on of an argument beside its sizes: `kind` is a row of `signature.CHECKS`."""
 
     path: tuple[Any, ...]
     kind: str
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A constant that a call puts into an object among its arguments, behind the output `after` (empty: before any)."""
+
+    path: tuple[Any, ...]
+    value: Any
+    after: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -131,7 +140,8 @@ class Program:
 
     `inputs`: state first, then the user's, in the order of the parameters. `outputs`: the user's in the order of the result's leaves, then
     mutations, then gradients. `relations` are checked before anything runs, `asserts` while it runs (they may speak of numbers that come
-    from data). `checks`: of arguments that are no tensors. `result`: the tree of the result, whose leaves are numbers of outputs or
+    from data). `checks`: of arguments that are no tensors, and what was asked of tensors. `puts`: constants that
+    go into objects among the arguments. `result`: the tree of the result, whose leaves are numbers of outputs or
     constants (`signature.py`). `state`: parameters, buffers and constants by name. `notes`: what the exported function did besides, and
     the program does not.
     """
@@ -153,6 +163,7 @@ class Program:
     defaults: dict[str, Any] = field(default_factory=dict)  # of parameters, where they are plain constants
     dims: dict[str, str] = field(default_factory=dict)  # symbol -> what people call it
     notes: list[str] = field(default_factory=list)
+    puts: list[Put] = field(default_factory=list)
     module: Any = None  # form "torch": the graph module
     variants: list[Program] = field(default_factory=list, repr=False)  # the same function on other sides of its branches
     examples: dict[str, int] = field(default_factory=dict, repr=False)  # ids of the user's tensors of the exported call

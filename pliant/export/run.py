@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import torch
@@ -116,6 +117,11 @@ def result(p: Program, caller: Caller, given: dict, outs: list[Any]) -> Any:
 
 
 def apply_mutations(p: Program, runner: Runner, given: dict, values: dict, outs: list[Any]) -> None:
+    constants = collections.defaultdict(list)
+    for c in p.puts:
+        constants[c.after].append(c)
+    for c in constants[""]:
+        put(runner.caller.walk(c.path[:-1], given), c.path[-1], c.value)
     for o, value in zip(p.outputs, outs, strict=True):
         if o.kind != MUTATION:
             continue
@@ -131,6 +137,8 @@ def apply_mutations(p: Program, runner: Runner, given: dict, values: dict, outs:
                 values[o.of].copy_(value)
         else:
             put(runner.caller.walk(o.path[:-1], given), o.path[-1], value)
+        for c in constants[o.name]:
+            put(runner.caller.walk(c.path[:-1], given), c.path[-1], c.value)
 
 
 def in_place(p: Program, o: Any) -> bool:

@@ -19,7 +19,7 @@ from pliant.graph.control_flow import FlowOp
 from pliant.graph.record import Op
 from pliant.lower import liveness
 
-CARRIED = ("checks", "result", "state", "parameters", "keywords", "rest", "defaults", "dims", "notes", "module", "examples")
+CARRIED = ("checks", "puts", "result", "state", "parameters", "keywords", "rest", "defaults", "dims", "notes", "module", "examples")
 """What the text of a program does not say."""
 READINGS = 4
 """How often a program is read back at most: what one reading has to require may be all that the next one needs."""

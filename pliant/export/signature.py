@@ -21,6 +21,7 @@ from pliant.export.program import MUTATION, USER, Check, Input, Output, Program
 from pliant.export.trees import Tree
 from pliant.guards.guard import Guard
 from pliant.lower import liveness
+from pliant.native import share_memory
 from pliant.symbolic import maths
 
 CONSTANTS = (type(None), bool, int, float, str)
@@ -87,9 +88,10 @@ CHECKS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "keys": (lambda v, keys: [*v] == [*keys], "a dict with the keys {}"),
     "equal": (equal, "{!r}"),
     "named": (lambda v, name: name_of(v) == name, "{}"),
+    "distinct": (lambda v, _: len({id(x) for x in v}) == len(v), "another object than {}"),
     "has": (lambda v, kf: (kf[0] in v) == kf[1], "with/without the key {}"),
 }
-"""What may be promised of an argument that is no tensor: the test, and the words."""
+"""What may be promised of an argument: the test, and the words. `distinct` has the paths of others, and is given the objects of all."""
 
 
 def checks(guards: Iterable[Guard], path: Callable[[Any], tuple] | None = None) -> list[Check]:
@@ -99,13 +101,21 @@ def checks(guards: Iterable[Guard], path: Callable[[Any], tuple] | None = None) 
         root = g.source.root
         if root.op != "local" or root.arg[1] not in ("args", "kwargs") or g.source.base is None or path is None:
             continue
-        made = check_of(g)
-        if made is not None:
-            try:
+        try:
+            made = distinct(g, path) if g.kind == "NOT_ALIAS" else check_of(g)
+            if made is not None:
                 out.append(Check(path(g.source), *made))
-            except PliantError:
-                continue  # about classes and the inside of containers: their elements are checked themselves
+        except PliantError:
+            continue  # about classes and the inside of containers: their elements are checked themselves
     return out
+
+
+def distinct(g: Guard, path: Callable[[Any], tuple]) -> tuple[str, Any] | None:
+    """The arguments that are other objects. PyTorch's own layers ask for a shorter way to the same answer (is the query the key?)."""
+    if g.site is not None and g.site.filename.startswith(naming.TORCH):
+        return None
+    others = [s for s in g.value if s.base is not None and s.root.op == "local" and s.root.arg[1] in ("args", "kwargs")]
+    return ("distinct", tuple(map(path, others))) if others else None
 
 
 def check_of(g: Guard) -> tuple[str, Any] | None:
@@ -220,6 +230,11 @@ class Caller:
         for c in self.p.checks:
             value = self.walk(c.path, given)
             test, words = CHECKS[c.kind]
+            if c.kind == "distinct":
+                if not test([value, *[self.walk(p, given) for p in c.value]], c.value):
+                    others = words.format(" and ".join(map(naming.path_name, c.value)))
+                    raise SignatureError(f"{naming.path_name(c.path)} must be {others}, as in the exported call: the program asks.")
+                continue
             try:
                 fits = test(value, c.value)
             except (TypeError, ValueError, AttributeError):
@@ -266,6 +281,7 @@ class Caller:
         for i in self.users:
             if i.is_tensor:
                 self.sizes(i, values[i.name], env)
+        self.apart(values)
         for r, code in self.relations:
             try:
                 fits = eval(code, {"math": maths}, env)  # our own text
@@ -288,6 +304,18 @@ class Caller:
             raise SignatureError(f"{i.name} must be {self.promise(i)}, but a {describe(value)} came.")
         if not self.readable(value):
             raise SignatureError(f"{i.name} must be {self.promise(i)} in memory, but a {type(value).__name__} came that holds others.")
+
+    def apart(self, values: dict[str, Any]) -> None:
+        """No memory that the program writes is another input's, too: it was captured for inputs that are apart."""
+        for i in self.p.inputs:
+            if not i.written or not i.is_tensor:
+                continue
+            mine = self.p.state[i.name] if i.kind != USER else values[i.name]
+            for o in self.p.inputs if i.kind == USER else self.users:
+                if o is i or not o.is_tensor:
+                    continue
+                if meet(mine, values[o.name] if o.kind == USER else self.p.state[o.name]):
+                    raise SignatureError(f"{i.name} and {o.name} share memory, and the program writes {i.name}: give it a copy.")
 
     def number(self, i: Input, value: Any) -> Any:
         kind = i.value.kind
@@ -319,6 +347,20 @@ class Caller:
         sizes = ", ".join(str(s) if type(s) is int else self.text(liveness.number(s)) for s in i.value.sizes)
         on = "" if i.value.device.type == "cpu" else f" on {i.value.device.type}"
         return f"a tensor {str(i.value.dtype).removeprefix('torch.')}[{sizes}]{on}"
+
+
+def meet(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors have an element in common; what is between their elements (columns of one matrix) does not count."""
+    if not share_memory(a, b):
+        return False
+    size, at = a.element_size(), a.storage_offset()
+    if b.element_size() != size or a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
+        return True
+    first = min(at, b.storage_offset())
+    n = max(t.storage_offset() + 1 + sum((k - 1) * s for k, s in zip(t.shape, t.stride(), strict=True)) for t in (a, b)) - first
+    marks = torch.zeros(n, dtype=torch.bool)
+    marks.as_strided(a.shape, a.stride(), at - first).fill_(True)
+    return bool(marks.as_strided(b.shape, b.stride(), b.storage_offset() - first).any())
 
 
 def code_of(e: Any) -> Any:

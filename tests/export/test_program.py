@@ -642,3 +642,84 @@ def test_what_the_program_was_decided_by_is_checked(fn, given, other, tmp_path) 
         agree(q(x, Chosen(given)), fn(x, Chosen(given)))
         with pytest.raises(SignatureError, match="c.how must be"):
             q(x, Chosen(other))
+
+
+class Filled:
+    """An object that nobody has registered, whose attributes an exported function writes."""
+
+    def __init__(self) -> None:
+        self.keys, self.full, self.rounds = torch.zeros(1, 2), False, 0
+
+
+def test_constants_that_are_put_into_arguments(tmp_path) -> None:
+    def f(x: torch.Tensor, c: Filled, d: dict) -> torch.Tensor:
+        d["first"] = "x"
+        c.keys = torch.cat([c.keys, x])
+        c.full = True
+        d["sum"], d["last"] = x.sum(), None
+        return c.keys.sum()
+
+    p = pliant.export(f, (torch.ones(2, 2), Filled(), {"n": 1}))
+    assert "it writes c.full = True" in p.notes
+    for q in (p, loaded(p, tmp_path)):
+        c, d, want, told = Filled(), {"n": 1}, Filled(), {"n": 1}
+        for n in (2, 3):
+            x = torch.randn(n, 2)
+            agree(q(x, c, d), f(x, want, told))
+            agree([*vars(c).items(), *d.items()], [*vars(want).items(), *told.items()])
+
+
+def test_constants_of_the_side_taken() -> None:
+    def f(x: torch.Tensor, d: dict) -> torch.Tensor:
+        if x.sum() > 0:
+            d["side"] = "more"
+            return x + 1
+        d["side"] = "less"
+        return x - 1
+
+    p = pliant.export(f, (torch.ones(3), {"side": ""}))
+    for x in (torch.ones(4), -torch.ones(2)):
+        d, want = {"side": ""}, {"side": ""}
+        agree(p(x, d), f(x, want))
+        assert d == want
+
+
+def test_one_object_for_two_is_refused_where_the_program_asks(tmp_path) -> None:
+    p = pliant.export(lambda x, y: x + 1 if x is y else x - y, (torch.ones(3), torch.ones(3)))
+    for q in (p, loaded(p, tmp_path)):
+        agree(q(torch.ones(2), torch.ones(2)), torch.zeros(2))
+        with pytest.raises(SignatureError, match="x must be another object than y"):
+            q(x := torch.ones(3), x)
+
+
+def test_memory_of_two_that_is_written_is_refused() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return y * 2
+
+    for form in ("aten", "core"):
+        p = pliant.export(f, (torch.ones(3), torch.ones(3)), form=form)
+        m, n = torch.arange(12.0).reshape(6, 2), torch.arange(12.0).reshape(6, 2)
+        agree(p(m[:, 0], m[:, 1]), f(n[:, 0], n[:, 1]))  # between each other, and apart
+        assert torch.equal(m, n)
+        for y in (m[:, 0], m[1:, 0], m.reshape(-1)[:4]):
+            with pytest.raises(SignatureError, match="share memory, and the program writes x"):
+                p(m[: len(y), 0], y)
+        assert torch.equal(m, n)
+
+
+def test_memory_of_a_buffer_that_is_written() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen.add_(1)
+            return x * 2
+
+    m = Counts()
+    p = pliant.export(m, (torch.ones(3),))
+    agree(p(torch.ones(3)), torch.full((3,), 2.0))
+    with pytest.raises(SignatureError, match="share memory"):
+        p(p.state["seen"])

@@ -54,6 +54,16 @@ def number(v: Any) -> Any:
     return v
 
 
+LARGEST_HALF = 65504
+
+
+def converted(v: Any, x: Any) -> Any:
+    """A number that kernels convert to the dtype of `x`, and refuse if it is none."""
+    if x.dtype is torch.float16 and (type(v) not in SYMS or v.node.expr.backed) and not (-LARGEST_HALF <= v and v <= LARGEST_HALF):
+        raise NotDecomposed
+    return number(v)
+
+
 TINY = 1e-30
 """Numbers below are nothing in float32, or what divides by them is infinite, where double precision tells them from it."""
 
@@ -136,12 +146,12 @@ def softplus(x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
 def threshold(x: Any, threshold: Any, value: Any, inplace: Any = False) -> Any:
     apart(inplace)
     w = real(x)
-    return back(torch.where(w <= number(threshold), tensor_of(number(value), w), w), x)
+    return back(torch.where(w <= converted(threshold, x), tensor_of(converted(value, x), w), w), x)
 
 
 def logit(x: Any, eps: Any = None) -> Any:
     w = real(x)
-    if not number(eps) >= TINY:
+    if not converted(eps, x) >= TINY:
         raise NotDecomposed
     w = torch.clamp(w, eps, 1.0 - eps)
     return back(torch.log(w / (1.0 - w)), x)
@@ -167,7 +177,7 @@ def power(x: Any, exponent: Any) -> Any:
     """Of a tensor, or of a number, with the number as a tensor: the derivative for tensors asks nothing."""
     if type(x) is TracedTensor:
         w = real(x if type(exponent) is torch.SymInt else widened(x))
-        e = number(exponent)
+        e = converted(exponent, x)
         if w.dtype is torch.float32 and not as_whole_as_it_is(e):
             raise NotDecomposed
         return back(torch.pow(w, tensor_of(e, w)), x if x.dtype in REALS else w)

@@ -86,9 +86,11 @@ def refuse(op: Any) -> None:
         t = type(v)
         if (t is torch.SymInt or t is list and torch.SymInt in map(type, v)) and place in takes_numbers(op.target):
             converts = op.target._schema.name in CHECKED or op.target in RANGES
-            for n in v if t is list else (v,):
-                if type(n) is torch.SymInt:
-                    keep_to_words(n.node, converts and op.outs[0].dtype is torch.int64)
+            kept = [keep_to_words(n, converts and op.outs[0].dtype is torch.int64) for n in (v if t is list else (v,))]
+            if any([a is not b for a, b in zip(kept, v if t is list else (v,))]):
+                put_number(op, place, kept if t is list else kept[0])
+    if op.target in CONVERTED:
+        refuse_options(op)
     odd = unlike(tensors)
     if not odd and takes_usual(op.target) and not (beside_texts(op) or beside_complex(op) or beside_settings(op)):
         return  # most are such
@@ -107,7 +109,8 @@ def refuse(op: Any) -> None:
     if op.target._schema.name not in CHECKED or type(made) is not TracedTensor:
         return
     wide = made.dtype is torch.int64  # which integers of 64 bits fit
-    if not wide and (made.dtype not in MOST or made.dtype in WIDE) and not beside_complex(op):
+    beyond = any([type(v) is float and math.isfinite(v) and abs(v) > MOST.get(made.dtype, math.inf) for v in op.args])
+    if not wide and (made.dtype not in MOST or made.dtype in WIDE) and not beyond and not beside_complex(op):
         return
     least = 0 if made.dtype is torch.uint8 else -127
     one = op.target is aten.scalar_tensor.default  # which converts it otherwise
@@ -149,14 +152,42 @@ BEYOND: tuple[tuple[Callable[[Expr], Any], str, type[Exception]], ...] = (
 """What PyTorch says of an integer to compute with that 64 bits do not hold, with a sign or without one, and of one that it converts."""
 
 
-def keep_to_words(node: Any, converted: bool) -> None:
+UNPACKED = ((lambda e: ops.and_(ops.ge(e, -(2**63)), ops.lt(e, 2**63)), "Overflow when unpacking long long", ValueError),)
+"""The same where PyTorch reads an integer with a sign: `x[0] = n`."""
+
+
+def unpack(n: Any) -> None:
+    """An integer that varies and is read so."""
+    kept_within(n.node, UNPACKED)
+
+
+def kept_within(node: Any, bounds: Any) -> None:
     """That 64 bits hold an integer is an assertion, whoever reads the result."""
     e, scope = node.expr, node.scope
     if bits(e) <= WORD or all([s.info.size_like for s in e.symbols()]):
         return
-    for fits, words, error in BEYOND if converted else BEYOND[:2]:
+    for fits, words, error in bounds:
         if not scope.assume(fits(e), symnode.site_hook(), words, error):
             raise error(words)
+
+
+def keep_to_words(n: Any, converted: bool) -> Any:
+    """An operand as the operation has it. One that only an integer without a sign holds is a constant: numbers of the graph have a sign."""
+    if type(n) is not torch.SymInt:
+        return n
+    kept_within(n.node, BEYOND if converted else BEYOND[:2])
+    e, scope = n.node.expr, n.node.scope
+    if bits(e) <= WORD or converted or not e.backed or all([s.info.size_like for s in e.symbols()]):
+        return n
+    cond = ops.lt(e, 2**63)
+    return n if isinstance(cond, Expr) and layout.is_declared(cond) or layout.ask(scope, cond, symnode.site_hook()) else symnode.concrete(n)
+
+
+def put_number(op: Any, place: Any, value: Any) -> None:
+    if type(place) is str:
+        op.kwargs[place] = value
+    else:
+        op.args = (*op.args[:place], value, *op.args[place + 1 :])
 
 
 RANGES = Column("ends")
@@ -178,6 +209,33 @@ BOUNDS = Column("bounds")
 BOUNDS.update(dict.fromkeys(overloads(("softshrink",)), (("lambd", ops.ge, 0),)))
 BOUNDS.update(dict.fromkeys(overloads(("huber_loss",)), (("delta", ops.gt, 0),)))
 """Settings of which kernels alone ask whether they are in bounds: (name, what has to hold, of which number)."""
+
+
+CONVERTED = Column("converted")
+for _names, _options in (
+    ("add add_ sub sub_ rsub addmv addmv_ addr addr_ index_add index_add_", ("alpha", "beta")),
+    ("threshold threshold_", ("threshold", "value")), ("hardtanh hardtanh_", ("min_val", "max_val")), ("pow pow_", ("exponent",)), ("logit logit_", ("eps",)),
+):  # fmt: skip
+    CONVERTED.update(dict.fromkeys(overloads(_names.split()), _options))
+"""Options that kernels convert to the dtype of the result, with a check; they are few of the operators that `CHECKED` are."""
+
+
+def refuse_options(op: Any) -> None:
+    """Raises what ATen raises for an option that varies and its narrow dtype has not; one that fits is guarded to."""
+    dtype = op.outs[0].dtype if op.outs and type(op.outs[0]) is TracedTensor else None
+    if dtype is not torch.int64 and (dtype not in MOST or dtype in WIDE):
+        return
+    info = op_info(op.target)
+    for name in CONVERTED[op.target]:
+        v: Any = argument(info, op.args, op.kwargs, name) if name in info.names else None
+        if dtype is torch.int64:
+            fits = type(v) is not int or v.bit_length() <= 63
+        else:
+            fits = type(v) not in VARIES or not v.node.expr.backed or layout.ask(v.node.scope, fit(v.node.expr, dtype), symnode.site_hook())
+        if not fits:
+            error = tried(op, symnode.concrete)
+            if error is not None:
+                raise error
 
 
 def beyond_bounds(op: Any) -> Exception | None:

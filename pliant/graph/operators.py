@@ -56,6 +56,7 @@ class OpSpec:
     checks_data: bool = False
     refuses: Callable | None = None
     bounds: tuple | None = None
+    converted: tuple[str, ...] | None = None
     meets: bool = False
     overwrites: bool = False
     uncounted: bool = False

@@ -197,3 +197,56 @@ def test_a_number_has_no_attributes_of_those_that_stand_for_it():
         x = torch.ones(n + 1)
         want, got = fn(x, n), compiled(x, n)
         assert torch.equal(got[0], want[0]) and got[1] == want[1]
+
+
+LARGE = 2**40
+LARGE_NUMBERS = [3, 5, 7, 2**22, 2**23, 2**23 + 1, 2**24 - 1, 2**24, -(2**23), -(2**23) - 1, -(2**24), 5]
+
+
+def put(x, v):
+    x = x.clone()
+    x[0] = v
+    return x
+
+
+FLOATS_OF_LARGE = {
+    "list": lambda x, n: torch.tensor([n * LARGE, 0.5]), "dtype": lambda x, n: torch.tensor([n * LARGE, 2], dtype=torch.float64),
+    "rows": lambda x, n: torch.tensor([[n * LARGE], [n]], dtype=torch.float32), "odd": lambda x, n: torch.tensor([n * 2**36 + 1, 0.5]),
+    "one": lambda x, n: torch.tensor(n * LARGE, dtype=torch.float32), "as_tensor": lambda x, n: torch.as_tensor([n * LARGE, 0.5]),
+    "new_tensor": lambda x, n: x.new_tensor([n * LARGE, 0.5]), "beside_data": lambda x, n: torch.tensor([n * LARGE, x[0, 0]]),
+    "integers": lambda x, n: torch.tensor([n * LARGE, 2]), "put": lambda x, n: put(x, n * LARGE),
+    "put_integer": lambda x, n: put(x.long(), n * LARGE), "masked": lambda x, n: x.clone().masked_fill_(x > 0, n * LARGE),
+    "add": lambda x, n: x + n * LARGE, "add_": lambda x, n: x.clone().add_(n * LARGE), "mul": lambda x, n: x.clone().mul_(n * LARGE),
+    "clamp": lambda x, n: x.clone().clamp_(max=n * LARGE), "value": lambda x, n: x.clone().addcmul_(x, x, value=n * LARGE),
+    "alpha": lambda x, n: x.clone().add_(x, alpha=n * LARGE), "whole_alpha": lambda x, n: x.long().add_(x.long(), alpha=n * LARGE),
+    "fill": lambda x, n: x.clone().fill_(n * LARGE) * 2, "where": lambda x, n: torch.where(x > 0, n * LARGE, 0.5),
+    "compare": lambda x, n: x * 1e19 >= n * LARGE, "power": lambda x, n: (n * LARGE) ** x, "remainder": lambda x, n: x * 1e19 % (n * LARGE),
+    "halves": lambda x, n: x.to(torch.bfloat16).mul_(n * LARGE),
+    "whole": lambda x, n: torch.full((3,), n * LARGE, dtype=torch.float32) + x[0, :1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FLOATS_OF_LARGE)
+def test_integers_that_64_bits_do_not_hold(name):
+    """Of floats PyTorch makes each its double, whatever integer it is; what is put into a tensor has 64 bits with a sign; operators have
+    numbers without a sign, too."""
+    check(FLOATS_OF_LARGE[name], *[(rows(1), n) for n in LARGE_NUMBERS], options={"background": False})
+
+
+HALF_OPTIONS = {
+    "add": lambda x, a: torch.add(x, x, alpha=a), "sub": lambda x, a: torch.sub(x, x, alpha=a),
+    "number": lambda x, a: torch.add(x, 1, alpha=a), "threshold": lambda x, a: F.threshold(x, a, a), "pow": lambda x, a: x**a,
+    "hardtanh": lambda x, a: F.hardtanh(x, -abs(a), abs(a)), "mul": lambda x, a: x * a,
+    "index_add": lambda x, a: x.index_add(0, torch.tensor([0]), x[:1], alpha=a),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HALF_OPTIONS)
+@pytest.mark.parametrize("values", [(2, 3, 4, 70000), (0.5, 0.75, 0.25, 70000.0 * 4), (2, 3, -70000)])
+def test_options_that_half_precision_has_not(name, values):
+    x = torch.ones(2, 2, dtype=torch.float16)
+    check(HALF_OPTIONS[name], *[(x, v) for v in values], options={"background": False})
+
+
+def test_floats_that_float32_has_not():
+    check(lambda x: torch.where(x > 0, x, 1e39), (rows(1),), options={"background": False})

@@ -23,6 +23,7 @@ from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, call, graph_ca
 from pliant.interpret.gate import name_of
 from pliant.interpret.slots import unpack
 from pliant.interpret.state import Break, vm
+from pliant.symbolic.magnitude import WORD, bits
 
 SUBSCRIPTS = (operator.getitem, operator.setitem)
 
@@ -166,6 +167,8 @@ def probe(x: Any) -> Any:
 
 NARROW = {torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64, torch.complex64: torch.complex128}
 """Dtypes whose fills refuse a number that is too large, and what holds each: of such a number `torch.tensor` makes infinity."""
+EXACT = 53.0
+"""Bits of the integers that a double has each. PyTorch asks what becomes a float for its double, whatever integer it is."""
 
 
 def stacked(x: Any, dtype: torch.dtype) -> Any:
@@ -179,6 +182,8 @@ def stacked(x: Any, dtype: torch.dtype) -> Any:
         return converted(x, dtype)
     if c in SCALARS:
         x = x.item()
+    if type(x) is torch.SymInt and dtype.is_floating_point and bits(x.node.expr) > (EXACT if x.node.expr.backed else WORD):
+        x = torch.sym_float(x)
     if type(x) in (float, torch.SymFloat) and dtype in NARROW:
         return t(ORIGINAL.to, t(torch.full, (), x, dtype=NARROW[dtype], device="cpu"), dtype)
     return t(torch.full, (), x, dtype=dtype, device="cpu")

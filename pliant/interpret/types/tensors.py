@@ -8,7 +8,7 @@ from typing import Any
 
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from pliant.graph import layout
+from pliant.graph import implemented, layout
 from pliant.graph.dispatch import all_same
 from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.symclasses import as_int
@@ -254,6 +254,8 @@ def setitem(t: Any, k: Any, v: Any) -> None:
     if globalstate.heard():
         graph_call(ORIGINAL.__setitem__, (t, k, v), {})
         return
+    if type(v) is torch.SymInt:
+        implemented.unpack(v)
     k = indexing.plain(k)
     if indexing.is_symbolic(k):
         t, k = indexing.selected(t, k)

@@ -214,8 +214,11 @@ BOUNDS.update(dict.fromkeys(overloads(("huber_loss",)), (("delta", ops.gt, 0),))
 CONVERTED = Column("converted")
 for _names, _options in (
     ("add add_ sub sub_ rsub addmv addmv_ addr addr_ index_add index_add_", ("alpha", "beta")),
-    ("threshold threshold_", ("threshold", "value")), ("hardtanh hardtanh_", ("min_val", "max_val")), ("pow pow_", ("exponent",)), ("logit logit_", ("eps",)),
-):  # fmt: skip
+    ("threshold threshold_", ("threshold", "value")),
+    ("hardtanh hardtanh_", ("min_val", "max_val")),
+    ("pow pow_", ("exponent",)),
+    ("logit logit_", ("eps",)),
+):
     CONVERTED.update(dict.fromkeys(overloads(_names.split()), _options))
 """Options that kernels convert to the dtype of the result, with a check; they are few of the operators that `CHECKED` are."""
 

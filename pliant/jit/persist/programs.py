@@ -12,7 +12,7 @@ import linecache
 import marshal
 import types
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -258,9 +258,11 @@ def seconds_of(part: Part, table: Writer, linker: Linker) -> tuple:
     whole = found.known.get((True,) * len(found.heads))
     if whole is None:
         return found.heads, None
-    begins = tuple([tuple(sorted(b)) for b in whole.begins])
-    told = whole.heads, whole.places, whole.sources, begins, whole.reads, whole.sized, whole.delayed, whole.still
+    told = {name: getattr(whole, name) for name in TOLD} | {"begins": tuple([tuple(sorted(b)) for b in whole.begins])}
     return found.heads, (encode_program(whole.program, table, linker, frozenset()), told)
+
+
+TOLD = tuple([f.name for f in fields(SecondPart) if f.name != "program"])
 
 
 def relaid_of(part: Part, table: Writer) -> bytes | None:
@@ -292,9 +294,8 @@ class Relaid:
 def decode_second(heads: tuple, data: Any, objects: list[Any], modules: list[dict[str, int]]) -> Seconds | None:
     if data is None:
         return None
-    program, (own, places, sources, begins, *kept) = data
-    made = decode_program(program, objects, modules, {})
-    whole = SecondPart(made, own, places, sources, tuple(map(frozenset, begins)), *kept)
+    program, told = data
+    whole = SecondPart(decode_program(program, objects, modules, {}), **told | {"begins": tuple(map(frozenset, told["begins"]))})
     return Seconds(heads, {(True,) * len(heads): whole}, None)
 
 

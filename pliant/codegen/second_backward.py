@@ -114,7 +114,8 @@ class Differentiable(torch.autograd.Function):
         ctx.save_for_backward(*held, *given[n + len(part.sources) :][: len(part.heads)])
         ctx.set_materialize_grads(False)
         on = [t.requires_grad for t in given[n:]]
-        grads = [ORIGINAL.detach(g) for g in given[:n]]
+        without = {id(g): ORIGINAL.detach(g) for g in given[:n]}  # one for two stays one
+        grads = [without[id(g)] for g in given[:n]]
         still = [g for g, k in zip(grads, own, strict=True) if not any([on[i] for i in part.begins[k]])]
         ctx.mark_non_differentiable(*still)
         return tuple(grads)

@@ -105,7 +105,8 @@ class Partial:
         at = range(len(recipe.taken)) if recipe.taken else None
         saved = unspent(ctx, refused, at) if self.through else spend(ctx, used, refused, whole, at)
         found = self.twice.repeated.gradients(recipe, slots, saved, grads, differentiable=False)
-        return tuple(None if i is None or found[i] is None else ORIGINAL.detach(found[i]) for i in self.twice.gives)
+        without = {id(g): ORIGINAL.detach(g) for g in found if g is not None}  # one for two stays one: who keeps gradients asks
+        return tuple(None if i is None or found[i] is None else without[id(found[i])] for i in self.twice.gives)
 
 
 def parts_of(twice: Twice, nodes: tuple, shared: tuple[int | None, ...]) -> list[Part]:

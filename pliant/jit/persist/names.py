@@ -199,6 +199,7 @@ PLACES: dict[str, Callable[..., Any]] = {
     "class of": class_of_module,
     "type of": lambda module, path: type(at_path(module, path)),
     "attr": class_attr,
+    "member": lambda cls, name: getattr(cls, "_member_map_", {}).get(name, ABSENT),
     "base": lambda module, path, i: dict(enumerate(getattr(at_path(module, path), "__mro__", ()))).get(i, ABSENT),
     "cell": cell_of,
     "key": item_of,
@@ -217,7 +218,7 @@ PLACES: dict[str, Callable[..., Any]] = {
 OF_FRAME = {"frame", *frames.PLACES}
 """Those that are given the frame, too."""
 
-FOUND = frozenset(("attr", "path", "mod", "op"))
+FOUND = frozenset(("attr", "member", "path", "mod", "op"))
 """Places that have been looked at by the time they are told, and whose arguments are names."""
 
 handed: list[Any] = []
@@ -350,7 +351,7 @@ class Writer:
             return ("logger", (value.name,)) if logger_of(value.name) is value else None
         if issubclass(type(value), enum.Enum):
             name = vars(value).get("_name_")  # members that were made by a call are no attributes
-            return ("attr", (("@", self.refer(t)), name)) if t._member_map_.get(name) is value else None
+            return ("member", (("@", self.refer(t)), name)) if t._member_map_.get(name) is value else None
         if issubclass(type(value), OF_NUMPY) and not hasattr(value, "__name__"):
             return ("dtype", (value.str,)) if dtype_of(value.str) is value else None
         if value is PROXY:

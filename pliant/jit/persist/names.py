@@ -283,7 +283,7 @@ class Writer:
             if not frames.is_made(value):
                 self.functions.append(value)
         elif issubclass(type(value), functools._lru_cache_wrapper):
-            if hasattr(value, "__wrapped__"):  # it has none yet while it is being made
+            if type(getattr(value, "__wrapped__", None)) is FunctionType:  # it has none yet while it is being made
                 self.functions.append(value.__wrapped__)
         elif issubclass(type(value), ModuleType):
             self.modules.append(value)

@@ -323,9 +323,11 @@ def texts(values: Any) -> list[str]:
 
 def read_path(data: Any) -> tuple:
     first, *steps = data
-    for op, _ in steps:
+    for op, arg in steps:
         if op not in READ:
             raise FormatError(f"the signature has a step that this pliant does not know: {op}")
+        if op == "attr" and str(arg).startswith("__"):  # no way out of the arguments: to classes, globals, modules
+            raise FormatError(f"the signature leads through the attribute {arg}")
     return (str(first), *((op, read_value(arg)) for op, arg in steps))
 
 

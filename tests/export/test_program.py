@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 import copy
 import enum
+import json
 import random
+import zipfile
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -723,3 +725,23 @@ def test_memory_of_a_buffer_that_is_written() -> None:
     agree(p(torch.ones(3)), torch.full((3,), 2.0))
     with pytest.raises(SignatureError, match="share memory"):
         p(p.state["seen"])
+
+
+def test_a_file_leads_to_nothing_outside_of_its_arguments(tmp_path) -> None:
+    def f(x: torch.Tensor, c: Filled) -> torch.Tensor:
+        c.full = True
+        return x + 1
+
+    path = tmp_path / "program.pliant"
+    pliant.export(f, (torch.ones(2), Filled())).save(path)
+    changed = tmp_path / "changed.pliant"
+    with zipfile.ZipFile(path) as given, zipfile.ZipFile(changed, "w") as made:
+        for name in given.namelist():
+            data = given.read(name)
+            if name == "signature.json":
+                signature = json.loads(data)
+                signature["puts"][0][0] = ["c", ["attr", "__init__"], ["attr", "__globals__"], ["key", "pliant"]]
+                data = json.dumps(signature).encode()
+            made.writestr(name, data)
+    with pytest.raises(FormatError, match="__init__"):
+        pliant.load(changed)

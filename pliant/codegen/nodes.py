@@ -37,6 +37,12 @@ WRITTEN = (  # PyTorch's words
 )
 
 
+def detached(tensors: Sequence[Any]) -> list[Any]:
+    """These without their histories. One tensor in two places stays one: who keeps gradients asks whether others have them, too."""
+    without = {id(t): ORIGINAL.detach(t) for t in tensors if t is not None}
+    return [None if t is None else without[id(t)] for t in tensors]
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Results that are one node: their places among those of the forward program, and of the inputs that have gradients of them (None: all

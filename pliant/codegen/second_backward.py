@@ -10,7 +10,7 @@ from pliant import turns
 from pliant.codegen.aten import Executable
 from pliant.codegen.double_backward import Refuse
 from pliant.codegen.heard import of_gradients
-from pliant.codegen.nodes import Shared, kept, late_of
+from pliant.codegen.nodes import Shared, detached, kept, late_of
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
 
 NOT_TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
@@ -114,8 +114,7 @@ class Differentiable(torch.autograd.Function):
         ctx.save_for_backward(*held, *given[n + len(part.sources) :][: len(part.heads)])
         ctx.set_materialize_grads(False)
         on = [t.requires_grad for t in given[n:]]
-        without = {id(g): ORIGINAL.detach(g) for g in given[:n]}  # one for two stays one
-        grads = [without[id(g)] for g in given[:n]]
+        grads = detached(given[:n])
         still = [g for g, k in zip(grads, own, strict=True) if not any([on[i] for i in part.begins[k]])]
         ctx.mark_non_differentiable(*still)
         return tuple(grads)

@@ -42,8 +42,6 @@ from pliant.symbolic.dims import OPEN, check
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.scope import SymGuard
 
-PARAMETERS = ("args", "kwargs")
-
 
 def call(target: Any, args: tuple, kwargs: dict) -> Any:
     """The frame that is captured."""
@@ -71,8 +69,7 @@ class Open(History):
         return False  # an argument's items are inputs of the program, each
 
     def is_static(self, source: Source) -> bool:
-        root = source.root
-        return root.op != "local" or root.arg[1] not in PARAMETERS
+        return not naming.of_argument(source)
 
     def is_dynamic(self, source: Source) -> bool:
         of = source.base if source.op in ("size", "stride", "offset") and source.base is not None else source
@@ -353,7 +350,7 @@ class Writer:
     def tensor_input(self, t: TracedTensor, state: dict[str, torch.Tensor]) -> Input:
         source = t.source
         real = self.found.world.real[id(t)]
-        if source.root.op == "local" and source.root.arg[1] in PARAMETERS:
+        if naming.of_argument(source):
             path = self.path(source)
             made = Input(self.names.unique(naming.path_name(path)), USER, t, path)
             self.examples[made.name] = id(real)
@@ -415,8 +412,7 @@ class Writer:
         for name, source in self.found.world.symbols.items():
             if source.op in ("size", "stride", "offset"):
                 continue
-            root = source.root
-            if root.op != "local" or root.arg[1] not in PARAMETERS:
+            if not naming.of_argument(source):
                 raise PliantError(
                     f"{naming.title(self.f)} reads the changing number {source.name}, neither an argument nor a tensor: pass it in."
                 )

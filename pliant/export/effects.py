@@ -60,8 +60,7 @@ def write_of(writer: Any, e: Effect) -> Write | None:
     if source is None or e.kind not in ITEMS:
         raise refused(writer, f"it changes {source.name if source is not None else type(e.target).__name__} ({e.kind.replace('_', ' ')})")
     name, value = e.args
-    root = source.root
-    if root.op == "local" and root.arg[1] in ("args", "kwargs"):
+    if naming.of_argument(source):
         at = source.key(name) if e.kind == "dict_set" else source.attr(name)
         return Write(value, path=writer.path(at))
     if source.op == "key" and source.arg == "_buffers":

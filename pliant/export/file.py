@@ -26,6 +26,7 @@ import torch
 from pliant.errors import PliantError
 from pliant.export.program import Check, Program, Put
 from pliant.export.signature import CHECKS, READ
+from pliant.export.signature import CONSTANTS as PLAIN
 from pliant.export.text import SPACES, VERSION, FormatError, Reader, program_text
 from pliant.export.trees import KINDS, LEAVES, Tree, class_name, class_of
 from pliant.lower import liveness
@@ -296,7 +297,7 @@ def put_signature(p: Program, s: Any) -> None:
             raise FormatError(f"the signature says nothing of the input {i.name}")
     for o in p.outputs:
         o.path = read_path(s["outputs"][o.name]) if o.name in s["outputs"] else ()
-    p.checks = [Check(read_path(path), kind, read_value(v)) for path, kind, v in s["checks"] if known(kind)]
+    p.checks = [Check(read_path(path), kind, read_promise(kind, v)) for path, kind, v in s["checks"] if known(kind)]
     p.puts = [Put(read_path(path), plain(read_value(v)), str(after)) for path, v, after in s.get("puts", [])]
     p.parameters, p.keywords, p.rest = texts(s["parameters"]), texts(s["keywords"]), s["rest"]
     p.defaults = {k: read_value(v) for k, v in s["defaults"].items()}
@@ -311,8 +312,13 @@ def known(kind: str) -> bool:
     return True
 
 
+def read_promise(kind: str, v: Any) -> Any:
+    promised = read_value(v)
+    return tuple(map(read_path, promised)) if kind == "distinct" else promised
+
+
 def plain(v: Any) -> Any:
-    if not isinstance(v, (bool, int, float, str, type(None))):
+    if not isinstance(v, PLAIN):
         raise FormatError(f"the signature puts a {type(v).__name__} into an argument")
     return v
 

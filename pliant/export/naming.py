@@ -14,6 +14,14 @@ from pliant.guards.source import Source
 from pliant.symbolic.dims import Dim, promised
 
 STATE = frozenset(("_parameters", "_buffers", "_modules", "__closure__", "cell_contents"))
+PARAMETERS = ("args", "kwargs")
+"""Of the frame that an export captures (`capture.call`)."""
+
+
+def of_argument(source: Source) -> bool:
+    """Whether a path begins at what the user gives, not at the program's state."""
+    root = source.root
+    return root.op == "local" and root.arg[1] in PARAMETERS
 
 
 def title(f: Any) -> str:

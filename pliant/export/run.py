@@ -120,8 +120,12 @@ def apply_mutations(p: Program, runner: Runner, given: dict, values: dict, outs:
     constants = collections.defaultdict(list)
     for c in p.puts:
         constants[c.after].append(c)
-    for c in constants[""]:
-        put(runner.caller.walk(c.path[:-1], given), c.path[-1], c.value)
+
+    def put_constants(after: str) -> None:
+        for c in constants[after]:
+            put(runner.caller.walk(c.path[:-1], given), c.path[-1], c.value)
+
+    put_constants("")
     for o, value in zip(p.outputs, outs, strict=True):
         if o.kind != MUTATION:
             continue
@@ -137,8 +141,7 @@ def apply_mutations(p: Program, runner: Runner, given: dict, values: dict, outs:
                 values[o.of].copy_(value)
         else:
             put(runner.caller.walk(o.path[:-1], given), o.path[-1], value)
-        for c in constants[o.name]:
-            put(runner.caller.walk(c.path[:-1], given), c.path[-1], c.value)
+        put_constants(o.name)
 
 
 def in_place(p: Program, o: Any) -> bool:

@@ -54,12 +54,7 @@ class Results:
             self.outputs.append(Output(self.names.unique(name), USER, traced))
             return Tree("output", len(self.outputs) - 1)
         source = self.writer.found.world.sources.get(id(value))
-        if (
-            source is not None
-            and source.root.op == "local"
-            and source.root.arg[1] in ("args", "kwargs")
-            and not isinstance(value, IMMUTABLE)
-        ):
+        if source is not None and naming.of_argument(source) and not isinstance(value, IMMUTABLE):
             return Tree("argument", self.writer.path(source))
         if isinstance(value, torch.Tensor):
             raise PliantError(
@@ -98,8 +93,7 @@ def checks(guards: Iterable[Guard], path: Callable[[Any], tuple] | None = None) 
     """The promises about arguments among the guards of a capture."""
     out: list[Check] = []
     for g in guards:
-        root = g.source.root
-        if root.op != "local" or root.arg[1] not in ("args", "kwargs") or g.source.base is None or path is None:
+        if not naming.of_argument(g.source) or g.source.base is None or path is None:
             continue
         try:
             made = distinct(g, path) if g.kind == "NOT_ALIAS" else check_of(g)
@@ -114,7 +108,7 @@ def distinct(g: Guard, path: Callable[[Any], tuple]) -> tuple[str, Any] | None:
     """The arguments that are other objects. PyTorch's own layers ask for a shorter way to the same answer (is the query the key?)."""
     if g.site is not None and g.site.filename.startswith(naming.TORCH):
         return None
-    others = [s for s in g.value if s.base is not None and s.root.op == "local" and s.root.arg[1] in ("args", "kwargs")]
+    others = [s for s in g.value if s.base is not None and naming.of_argument(s)]
     return ("distinct", tuple(map(path, others))) if others else None
 
 
@@ -180,7 +174,10 @@ class Caller:
         self.prepare()
 
     def prepare(self) -> None:
-        """What each size, stride and offset says: a number to be checked, a symbol to be bound, or an expression to be checked later."""
+        """What each size, stride and offset says: a number to be checked, a symbol to be bound, or an expression to be checked later; and
+        which inputs may not share memory, for the program writes one of them."""
+        tensors = [i for i in self.p.inputs if i.is_tensor]
+        self.pairs = [(i, o) for i in tensors if i.written for o in tensors if o is not i and USER in (i.kind, o.kind)]
         self.later: list[tuple[Any, Input, int]] = []
         bound: set[str] = set()
         self.binds: list[tuple[Input, list[tuple[str, int, str]]]] = []
@@ -307,15 +304,10 @@ class Caller:
 
     def apart(self, values: dict[str, Any]) -> None:
         """No memory that the program writes is another input's, too: it was captured for inputs that are apart."""
-        for i in self.p.inputs:
-            if not i.written or not i.is_tensor:
-                continue
-            mine = self.p.state[i.name] if i.kind != USER else values[i.name]
-            for o in self.p.inputs if i.kind == USER else self.users:
-                if o is i or not o.is_tensor:
-                    continue
-                if meet(mine, values[o.name] if o.kind == USER else self.p.state[o.name]):
-                    raise SignatureError(f"{i.name} and {o.name} share memory, and the program writes {i.name}: give it a copy.")
+        for i, o in self.pairs:
+            a, b = (values[x.name] if x.kind == USER else self.p.state[x.name] for x in (i, o))
+            if meet(a, b):
+                raise SignatureError(f"{i.name} and {o.name} share memory, and the program writes {i.name}: give it a copy.")
 
     def number(self, i: Input, value: Any) -> Any:
         kind = i.value.kind

@@ -54,7 +54,7 @@ def number(v: Any) -> Any:
     return v
 
 
-LARGEST_HALF = 65504
+LARGEST_HALF = torch.finfo(torch.float16).max
 
 
 def converted(v: Any, x: Any) -> Any:

@@ -86,8 +86,9 @@ def refuse(op: Any) -> None:
         t = type(v)
         if (t is torch.SymInt or t is list and torch.SymInt in map(type, v)) and place in takes_numbers(op.target):
             converts = op.target._schema.name in CHECKED or op.target in RANGES
-            kept = [keep_to_words(n, converts and op.outs[0].dtype is torch.int64) for n in (v if t is list else (v,))]
-            if any([a is not b for a, b in zip(kept, v if t is list else (v,))]):
+            given = v if t is list else [v]
+            kept = [keep_to_words(n, converts and op.outs[0].dtype is torch.int64) for n in given]
+            if any([a is not b for a, b in zip(kept, given)]):
                 put_number(op, place, kept if t is list else kept[0])
     if op.target in CONVERTED:
         refuse_options(op)
@@ -163,12 +164,16 @@ def unpack(n: Any) -> None:
 
 def kept_within(node: Any, bounds: Any) -> None:
     """That 64 bits hold an integer is an assertion, whoever reads the result."""
-    e, scope = node.expr, node.scope
-    if bits(e) <= WORD or all([s.info.size_like for s in e.symbols()]):
+    if not may_exceed(node.expr):
         return
     for fits, words, error in bounds:
-        if not scope.assume(fits(e), symnode.site_hook(), words, error):
+        if not node.scope.assume(fits(node.expr), symnode.site_hook(), words, error):
             raise error(words)
+
+
+def may_exceed(e: Expr) -> bool:
+    """Whether an integer may have more bits than a number of the graph."""
+    return bits(e) > WORD and not all([s.info.size_like for s in e.symbols()])
 
 
 def keep_to_words(n: Any, converted: bool) -> Any:
@@ -177,7 +182,7 @@ def keep_to_words(n: Any, converted: bool) -> Any:
         return n
     kept_within(n.node, BEYOND if converted else BEYOND[:2])
     e, scope = n.node.expr, n.node.scope
-    if bits(e) <= WORD or converted or not e.backed or all([s.info.size_like for s in e.symbols()]):
+    if converted or not e.backed or not may_exceed(e):
         return n
     cond = ops.lt(e, 2**63)
     return n if isinstance(cond, Expr) and layout.is_declared(cond) or layout.ask(scope, cond, symnode.site_hook()) else symnode.concrete(n)

@@ -15,8 +15,8 @@ import torch
 from pliant.codegen.aten import Executable
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import FREED, Number, Recipe, Slot, Step, Twice, Value
-from pliant.codegen.nodes import Part, spend, spending, unspent
-from pliant.graph.originals import ORIGINAL, is_grad_enabled
+from pliant.codegen.nodes import Part, detached, spend, spending, unspent
+from pliant.graph.originals import is_grad_enabled
 from pliant.jit.persist.guards import Weakly
 from pliant.jit.persist.names import Writer
 from pliant.jit.persist.tensors import decode_tensor, encode_tensor
@@ -105,8 +105,8 @@ class Partial:
         at = range(len(recipe.taken)) if recipe.taken else None
         saved = unspent(ctx, refused, at) if self.through else spend(ctx, used, refused, whole, at)
         found = self.twice.repeated.gradients(recipe, slots, saved, grads, differentiable=False)
-        without = {id(g): ORIGINAL.detach(g) for g in found if g is not None}  # one for two stays one: who keeps gradients asks
-        return tuple(None if i is None or found[i] is None else without[id(found[i])] for i in self.twice.gives)
+        without = detached(found)
+        return tuple(None if i is None else without[i] for i in self.twice.gives)
 
 
 def parts_of(twice: Twice, nodes: tuple, shared: tuple[int | None, ...]) -> list[Part]:
